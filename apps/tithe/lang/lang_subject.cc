@@ -84,26 +84,26 @@ Call Subject::call(std::uint32_t round) const {
 
 bool Subject::agree(std::span<const Floats> ranks, const Floats& residual, std::uint32_t round) {
   context_.clear();
-  Call measured = call(round);
-  for (measured.phase = 0; measured.phase < last_; ++measured.phase) {
-    const Phase& phase = codec_.phases[measured.phase];
+  Call phase_call = call(round);
+  for (phase_call.phase = 0; phase_call.phase < last_; ++phase_call.phase) {
+    const Phase& phase = codec_.phases[phase_call.phase];
     std::vector<Payload> sent;
     for (const Floats& grad : ranks) {
       Payload& own = sent.emplace_back(phase.bound(settings_, grad.size()));
-      measured.seed = 7 + sent.size();
-      measured.context = context_;
+      phase_call.seed = 7 + sent.size();
+      phase_call.context = context_;
       const sim::Scratch scratch(codec_.scratch(settings_, grad.size()));
-      measured.scratch = scratch.all();
+      phase_call.scratch = scratch.all();
       const Result<Encoded> done =
-          impl_.encode(measured, {grad.data(), residual.data(), nullptr, grad.size()}, own);
-      measured.scratch = {};
+          impl_.encode(phase_call, {grad.data(), residual.data(), nullptr, grad.size()}, own);
+      phase_call.scratch = {};
       laws_.bounded.expect(done.ok() && done->finite && done->bytes <= own.size(),
-                           phase_text(measured.phase));
+                           phase_text(phase_call.phase));
       if (!done.ok() || !done->finite) return false;
       own.resize(done->bytes);
-      laws_.honest.expect(impl_.check(measured, grad.size(), own).ok(), phase_text(measured.phase));
+      laws_.honest.expect(impl_.check(phase_call, grad.size(), own).ok(), phase_text(phase_call.phase));
     }
-    if (phase.combines() && !combine(measured, ranks[0].size(), sent)) return false;
+    if (phase.combines() && !combine(phase_call, ranks[0].size(), sent)) return false;
     context_ = std::move(sent[0]);
   }
   return true;
@@ -114,25 +114,25 @@ std::string Subject::phase_text(std::size_t phase) const {
 }
 
 // Combines all payloads into the first one, and again in reverse order: the bytes must be equal.
-bool Subject::combine(const Call& measured, std::size_t n, std::vector<Payload>& sent) {
+bool Subject::combine(const Call& phase_call, std::size_t n, std::vector<Payload>& sent) {
   Payload other = sent.back();
   bool ok = true;
   for (std::size_t k = sent.size() - 1; k-- > 0;)
-    ok = ok && impl_.combine(measured, n, other, sent[k], nullptr).ok();
+    ok = ok && impl_.combine(phase_call, n, other, sent[k], nullptr).ok();
   for (std::size_t k = 1; k < sent.size(); ++k)
-    ok = ok && impl_.combine(measured, n, sent[0], sent[k], nullptr).ok();
-  ok = ok && impl_.check(measured, n, sent[0]).ok();
-  laws_.agreed.expect(ok && other == sent[0], phase_text(measured.phase));
+    ok = ok && impl_.combine(phase_call, n, sent[0], sent[k], nullptr).ok();
+  ok = ok && impl_.check(phase_call, n, sent[0]).ok();
+  laws_.agreed.expect(ok && other == sent[0], phase_text(phase_call.phase));
   return ok;
 }
 
 Sent Subject::encode(const Floats& grad, const Floats& residual, std::uint32_t round) const {
   Sent sent{Payload(last_phase().bound(settings_, grad.size())), Floats(grad.size()), true};
   const sim::Scratch scratch(codec_.scratch(settings_, grad.size()));
-  Call measured = call(round);
-  measured.scratch = scratch.all();
+  Call phase_call = call(round);
+  phase_call.scratch = scratch.all();
   const Result<Encoded> done =
-      impl_.encode(measured, {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
+      impl_.encode(phase_call, {grad.data(), residual.data(), sent.left.data(), grad.size()}, sent.payload);
   sent.finite = done.ok() && done->finite;
   if (done.ok()) sent.payload.resize(done->bytes);
   if (!done.ok()) note(done.status());

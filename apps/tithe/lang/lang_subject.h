@@ -86,7 +86,7 @@ class Subject {
   void note(const Status& why) const { why_ = why.what(); }
 
  private:
-  bool combine(const Call& measured, std::size_t n, std::vector<Payload>& sent);
+  bool combine(const Call& phase_call, std::size_t n, std::vector<Payload>& sent);
   std::string phase_text(std::size_t phase) const;
 
   const lang::LoadedProgram& program_;
