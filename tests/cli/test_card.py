@@ -29,7 +29,7 @@ def run(line, folder):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
-def told(line, folder):
+def report(line, folder):
     done = run(f"{line} --json", folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -60,13 +60,13 @@ def test_only_data_is_packed_and_it_round_trips(tmp_path):
         frame(floats(KEPT), tos=0x2A),
     ]
     write_capture(tmp_path / "host.pcap", data + foreign)
-    sent = told("card --capture host.pcap --out wire.pcap", tmp_path)["to_wire"]
+    sent = report("card --capture host.pcap --out wire.pcap", tmp_path)["to_wire"]
     assert (sent["packed"], sent["passed"], sent["inexact"], sent["dropped"]) == (4, 6, 1, 0)
     wire = read_capture(tmp_path / "wire.pcap")
     assert wire[4:] == foreign
     for packed, was in zip(wire, data, strict=False):
         assert len(packed) < len(was) / 2 and packed[23] in (253, 254) and transport_holds(packed)
-    got = told("card --capture wire.pcap --out back.pcap --to host", tmp_path)["to_host"]
+    got = report("card --capture wire.pcap --out back.pcap --to host", tmp_path)["to_host"]
     assert (got["packed"], got["passed"], got["dropped"]) == (4, 6, 0)
     assert got["bytes_out"] == sent["bytes_in"]
     assert read_capture(tmp_path / "back.pcap") == data + foreign
@@ -74,8 +74,8 @@ def test_only_data_is_packed_and_it_round_trips(tmp_path):
 
 def test_lossy_mode_delivers_the_codecs_values(tmp_path):
     write_capture(tmp_path / "host.pcap", [frame(floats(OTHER))])
-    assert told("card --capture host.pcap --out wire.pcap --lossy", tmp_path)["to_wire"]["packed"] == 1
-    told("card --capture wire.pcap --out back.pcap --to host", tmp_path)
+    assert report("card --capture host.pcap --out wire.pcap --lossy", tmp_path)["to_wire"]["packed"] == 1
+    report("card --capture wire.pcap --out back.pcap --to host", tmp_path)
     (back,) = read_capture(tmp_path / "back.pcap")
     assert transport_holds(back)
     assert back[54:] == floats([kept(v) for v in OTHER])
@@ -83,11 +83,11 @@ def test_lossy_mode_delivers_the_codecs_values(tmp_path):
 
 def test_a_damaged_frame_is_dropped_and_counted(tmp_path):
     write_capture(tmp_path / "host.pcap", [frame(floats(KEPT))])
-    told("card --capture host.pcap --out wire.pcap", tmp_path)
+    report("card --capture host.pcap --out wire.pcap", tmp_path)
     (packed,) = read_capture(tmp_path / "wire.pcap")
     damaged = [packed[:i] + bytes([packed[i] ^ 4]) + packed[i + 1 :] for i in range(34, len(packed))]
     write_capture(tmp_path / "damaged.pcap", [packed[:-1], *damaged])
-    got = told("card --capture damaged.pcap --out back.pcap --to host", tmp_path)["to_host"]
+    got = report("card --capture damaged.pcap --out back.pcap --to host", tmp_path)["to_host"]
     assert got["dropped"] + got["passed"] == len(damaged) + 1 and got["packed"] == 0
     # If the damage makes a frame another kind of frame, the card passes it, and a host discards it as no TCP.
     assert all(other[23] == 253 for other in read_capture(tmp_path / "back.pcap"))
@@ -121,8 +121,8 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
 
     def pass_it(came, left, to):
         line = f"card --capture {came} --to {to} {mode}"
-        model = told(f"{line} --out {left}", tmp_path)
-        rtl = told(f"{line} --out {left}.rtl --engine rtl --rtl {RTL}", tmp_path)
+        model = report(f"{line} --out {left}", tmp_path)
+        rtl = report(f"{line} --out {left}.rtl --engine rtl --rtl {RTL}", tmp_path)
         assert rtl.pop("cycles") > 0 and model.pop("cycles") is None
         assert (rtl.pop("engine"), model.pop("engine")) == ("rtl", "model")
         assert rtl == model

@@ -180,7 +180,7 @@ def test_every_verb_has_help_a_section_and_json(folder):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_decode_returns_the_encoded_values_without_the_residual(spec, folder):
-    told = json.loads(run(f"encode {spec} values.npy there.tithe --json", folder).stdout)
+    report = json.loads(run(f"encode {spec} values.npy there.tithe --json", folder).stdout)
     assert run("decode there.tithe back.npy", folder).returncode == 0
     assert run("decode there.tithe back.f32", folder).returncode == 0
     values, back = np.fromfile(folder / "values.f32", "<f4"), np.load(folder / "back.npy")
@@ -188,8 +188,8 @@ def test_decode_returns_the_encoded_values_without_the_residual(spec, folder):
     assert back.shape == values.shape
     assert (back.tobytes()) == (folder / "back.f32").read_bytes()
     error = np.linalg.norm((values - back).astype("f8")) / np.linalg.norm(values.astype("f8"))
-    assert math.isclose(error, told["relative_error"], rel_tol=1e-5, abs_tol=1e-9)
-    assert told["frame_bytes"] == told["payload_bytes"] + 64 == (folder / "there.tithe").stat().st_size
+    assert math.isclose(error, report["relative_error"], rel_tol=1e-5, abs_tol=1e-9)
+    assert report["frame_bytes"] == report["payload_bytes"] + 64 == (folder / "there.tithe").stat().st_size
 
 
 def test_refused_output_keeps_the_old_file(folder):
@@ -284,7 +284,7 @@ def test_bench_codec_fields(folder):
     assert "r += g" in got["reference"]
 
 
-def told(line, folder):
+def report(line, folder):
     done = run(f"{line} --json", folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -293,7 +293,7 @@ def told(line, folder):
 @pytest.mark.parametrize("strategy", ["ring", "server", "aggregator", "gather", "tree"])
 @pytest.mark.parametrize("codec", ["fp32", "bf16", "onebit", "topk", "dgc", "dragonn", "qtopk"])
 def test_replay_of_one_tensor_checks_the_laws(codec, strategy, folder):
-    got = told(f"{ONE_TENSOR} --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --steps 2", folder)
+    got = report(f"{ONE_TENSOR} --ranks 4 --codec {codec} --strategy {strategy} --n 30011 --steps 2", folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is (codec != "onebit")
     assert got["ledger_error"] < 1e-6
@@ -303,16 +303,16 @@ def test_replay_of_one_tensor_checks_the_laws(codec, strategy, folder):
 
 
 def test_replay_sees_losses_without_feedback(folder):
-    got = told(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=none --n 5000 --steps 2", folder)
+    got = report(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=none --n 5000 --steps 2", folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is False
     assert got["ledger_error"] > 0.1
-    got = told(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=momentum --n 5000 --steps 2", folder)
+    got = report(f"{ONE_TENSOR} --ranks 2 --codec topk:feedback=momentum --n 5000 --steps 2", folder)
     assert got["ledger_exact"] is None
 
 
 def test_a_server_adds_nothing_to_the_ledger(folder):
-    got = told(f"{ONE_TENSOR} --ranks 3 --servers 1 --codec topk --strategy server --n 30011 --steps 2", folder)
+    got = report(f"{ONE_TENSOR} --ranks 3 --servers 1 --codec topk --strategy server --n 30011 --steps 2", folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is True
 
@@ -320,7 +320,7 @@ def test_a_server_adds_nothing_to_the_ledger(folder):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_as_processes_check_the_laws(ranks, folder):
     line = f"replay --transport ucx --ranks {ranks} --codec topk --strategy gather --n 30011 --steps 3"
-    got = told(line, folder)
+    got = report(line, folder)
     assert got["identical"] is True
     assert got["ledger_exact"] is True
 
@@ -355,9 +355,9 @@ def replay_on_ucx(**options):
 def test_dead_rank_on_ucx_is_named(folder):
     command, ranks = replay_on_ucx(stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     os.kill(ranks[1], signal.SIGKILL)
-    _, told = command.communicate(timeout=300)
+    _, report = command.communicate(timeout=300)
     assert command.returncode == 1
-    assert "rank 1" in told
+    assert "rank 1" in report
     wait_until(lambda: all(gone(pid) for pid in ranks))
 
 

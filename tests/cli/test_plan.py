@@ -22,20 +22,20 @@ def run(line, folder=ROOT):
     )
 
 
-def told(line, folder=ROOT):
+def report(line, folder=ROOT):
     done = run(f"{line} --json", folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_without_permission_no_lossy_codec_is_planned():
-    answer = told(SLOW)
+    answer = report(SLOW)
     assert {rule["codec"] for rule in answer["rules"]} <= {"fp32", "bf16"}
     assert "--allow CODEC" in run(SLOW).stdout
 
 
 def test_allowed_codecs_are_used_if_they_pay():
-    answer = told(f"{SLOW} --allow onebit --compare bf16 --compare secopa --compare dragonn --compare threshold:1MB")
+    answer = report(f"{SLOW} --allow onebit --compare bf16 --compare secopa --compare dragonn --compare threshold:1MB")
     steps = {plan["policy"]: plan["step_ms"] for plan in answer["plans"]}
     assert "onebit" in {rule["codec"] for rule in answer["rules"]}
     assert steps["timeline"] < 0.3 * steps["bf16"]
@@ -55,7 +55,7 @@ def test_allowed_codecs_are_printed_as_a_list():
 
 @pytest.mark.parametrize("optimizer", ["AdamW", "SGD 0.9"])
 def test_optimizer_allows_the_codecs_of_the_table(optimizer):
-    answer = told(f"{SLOW} --optimizer '{optimizer}'")
+    answer = report(f"{SLOW} --optimizer '{optimizer}'")
     page = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/start/choosing.md").read_text(), re.MULTILINE)
     column = {"SGD 0.9": 2, "AdamW": 3}[optimizer]
     near = {codec for codec, row in page if row.split("|")[column].strip() == "yes"}
@@ -66,11 +66,11 @@ def test_optimizer_allows_the_codecs_of_the_table(optimizer):
 
 
 def test_replay_and_simulate_accept_the_plan_file(tmp_path):
-    step = told(f"{SLOW} --allow onebit -o plan.json", tmp_path)["plans"][0]["step_ms"]
+    step = report(f"{SLOW} --allow onebit -o plan.json", tmp_path)["plans"][0]["step_ms"]
     rules = json.loads((tmp_path / "plan.json").read_text())
     assert rules["rules"]
     line = "simulate --model bert_base:scale=0.1 --link 100Mb/s --ranks 4 --choices plan.json"
-    assert told(line, tmp_path)["settings"][0]["step_ms"] == pytest.approx(step, rel=0.02)
+    assert report(line, tmp_path)["settings"][0]["step_ms"] == pytest.approx(step, rel=0.02)
 
 
 WINDOWS = "--model resnet50 --cluster eight_sites"
@@ -80,10 +80,10 @@ WINDOWS = "--model resnet50 --cluster eight_sites"
     "steps", ["--every 30", "--every 30 --delay 3", "--every 30 --fragments 3 --delay 2", "--every 4 --fragments 2"]
 )
 def test_local_steps_match_the_simulator(steps, tmp_path):
-    answer = told(f"plan {WINDOWS} --allow eden {steps} --compare bf16 -o plan.json", tmp_path)
+    answer = report(f"plan {WINDOWS} --allow eden {steps} --compare bf16 -o plan.json", tmp_path)
     plan, bf16 = answer["plans"]
     line = f"simulate {WINDOWS} {steps} --choices plan.json --compare bf16@server"
-    planned, server = told(line, tmp_path)["settings"]
+    planned, server = report(line, tmp_path)["settings"]
     assert plan["step_ms"] == pytest.approx(planned["step_ms"], rel=0.01)
     assert plan["bytes_sent_per_rank"] == pytest.approx(planned["bytes_sent_per_rank"], rel=0.01)
     assert plan["step_ms"] <= bf16["step_ms"] <= 1.01 * server["step_ms"]
@@ -92,24 +92,24 @@ def test_local_steps_match_the_simulator(steps, tmp_path):
 
 
 def test_communication_hidden_by_a_delay_is_not_compressed():
-    answer = told(f"plan {WINDOWS} --allow eden --every 60 --delay 59")
+    answer = report(f"plan {WINDOWS} --allow eden --every 60 --delay 59")
     plan = answer["plans"][0]
     assert plan["verdict"].startswith("do not compress: communication is hidden")
     assert plan["step_ms"] == pytest.approx(plan["compute_ms"])
     assert (answer["every"], answer["fragments"], answer["delay"]) == (60, 1, 59)
     # If an exchange is rare enough, even a long one is not worth a loss.
-    rare = told(f"plan {WINDOWS} --allow eden --every 2000")["plans"][0]
+    rare = report(f"plan {WINDOWS} --allow eden --every 2000")["plans"][0]
     assert rare["verdict"].startswith("do not compress")
 
 
 def test_every_1_without_a_delay_is_an_exchange_behind_the_whole_step():
-    plan = told(f"plan {WINDOWS} --allow eden --every 1 --why")
-    assert plan["plans"][0]["step_ms"] > told(f"plan {WINDOWS} --allow eden")["plans"][0]["step_ms"]
+    plan = report(f"plan {WINDOWS} --allow eden --every 1 --why")
+    assert plan["plans"][0]["step_ms"] > report(f"plan {WINDOWS} --allow eden")["plans"][0]["step_ms"]
     assert plan["no_communication_ms"] == pytest.approx(plan["plans"][0]["compute_ms"])
 
 
 def test_exception_for_one_fragment_is_kept(tmp_path):
-    told(f"plan {WINDOWS} --allow eden --allow 'fc.*: fp32' --every 6 --fragments 3 -o plan.json", tmp_path)
+    report(f"plan {WINDOWS} --allow eden --allow 'fc.*: fp32' --every 6 --fragments 3 -o plan.json", tmp_path)
     rules = json.loads((tmp_path / "plan.json").read_text())["rules"]
 
     def codec(key, values):
@@ -128,7 +128,7 @@ def test_exception_for_one_fragment_is_kept(tmp_path):
 
 
 def test_exception_by_key_is_kept():
-    answer = told(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8' --why")
+    answer = report(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8' --why")
     for row in answer["why"]:
         told_of = [row["choice"], *(a["option"] for a in row["alternatives"])]
         codecs = {option.replace("@", " ").split(" ")[0] for option in told_of}
@@ -139,7 +139,7 @@ def test_exception_by_key_is_kept():
 
 
 def test_why_names_the_bottleneck():
-    answer = told(f"{SLOW} --why")
+    answer = report(f"{SLOW} --why")
     assert answer["bound_by"] == "uplink"
     assert answer["twice_bandwidth_ms"] < 0.7 * answer["plans"][0]["step_ms"]
     values = [row["values"] for row in answer["why"]]
@@ -152,7 +152,7 @@ def test_why_names_the_bottleneck():
 def test_why_simulates_alternatives_and_finds_none_better():
     """No alternative of `--why` may be better than the plan in the simulation of the whole step."""
     for line in ("plan --model hdc --link 1Gb/s --ranks 4", "plan --model resnet50 --cluster hipress_ec2 --ranks 16"):
-        answer = told(f"{line} --allow onebit --why")
+        answer = report(f"{line} --allow onebit --why")
         step = answer["plans"][0]["step_ms"]
         assert sum(row["tensors"] for row in answer["why"]) > 1
         for row in answer["why"]:
@@ -166,7 +166,7 @@ def test_why_simulates_alternatives_and_finds_none_better():
 def test_other_tensors_change_the_best_choice():
     """Groups of equal tensors must be reconsidered after other groups change: 0.90 of the best single setting, not
     0.98."""
-    answer = told("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
+    answer = report("plan --model bert_base --hosts 4x8 --link 25Gb/s --allow fp8")
     plan = answer["plans"][0]
     assert plan["step_ms"] < 0.93 * plan["single_ms"]
 
@@ -180,7 +180,7 @@ def settings(where, folder):
     ranks also with bf16 inside."""
     names = [f"{codec}@{strategy}" for codec in ("fp32", "bf16") for strategy in STRATEGIES]
     compare = " ".join(f"--compare {name}" for name in names[1:])
-    out = told(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
+    out = report(f"simulate {where} --codec fp32 --strategy ring {compare}", folder)["settings"]
     steps = {setting["setting"]: setting["step_ms"] for setting in out}
     # Otherwise each rank has a host of its own, with no exchange inside
     apart = steps["bf16@hosts"] != steps["bf16@server"]
@@ -200,7 +200,7 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
     for model in ("hdc", "vgg19:scale=0.05 --ranks 16", "bert_base:scale=0.02 --ranks 16"):
         where = f"--model {model} --cluster {cluster}"
         steps = settings(where, tmp_path)
-        plan = told(f"plan {where} --allow fp8", tmp_path)["plans"][0]
+        plan = report(f"plan {where} --allow fp8", tmp_path)["plans"][0]
         for codec in ("fp32", "bf16"):
             least = min(ms for name, ms in steps.items() if name.startswith(f"{codec}@"))
             if plan[codec].endswith(" on the devices"):  # a network library's strategy, which copies nothing
@@ -216,7 +216,7 @@ def test_the_baseline_is_the_best_over_all_strategies(cluster, tmp_path):
 @pytest.mark.parametrize("cluster", ["hipress_ec2", "cloud_25g", "office_1g"])
 def test_lossless_plan_has_no_speedup_over_itself(cluster):
     line = f"plan --model vgg19:scale=0.1 --cluster {cluster} --ranks 8"
-    plan = told(line)["plans"][0]
+    plan = report(line)["plans"][0]
     assert plan["gain"] == 1
     assert plan["lossless_ms"] == plan["step_ms"]
     first = run(line).stdout.splitlines()[0]
@@ -228,12 +228,12 @@ def test_unprofitable_compression_is_reported_first():
     done = run("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")
     assert done.stdout.startswith("do not compress"), done.stdout
     assert "the best bf16 here" in done.stdout.splitlines()[0]
-    rules = told("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")["rules"]
+    rules = report("plan --model resnet50 --cluster cloud_100g --ranks 16 --allow onebit")["rules"]
     assert {rule["codec"] for rule in rules} <= {"fp32", "bf16"}
 
 
 def test_page_is_self_contained(tmp_path):
-    told(f"{SLOW} --allow onebit --html plan.html", tmp_path)
+    report(f"{SLOW} --allow onebit --html plan.html", tmp_path)
     page = (tmp_path / "plan.html").read_text()
     assert page.count("<svg") == 2
     assert "the best bf16 here" in page
@@ -242,7 +242,7 @@ def test_page_is_self_contained(tmp_path):
 
 def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
     line = "plan --model hdc --link 100mbit --ranks 4 --allow onebit --html plan.html --bucket-cap-mb 1 --why"
-    told(line, tmp_path)
+    report(line, tmp_path)
     page = (tmp_path / "plan.html").read_text()
     assert "hdc on 4 ranks of 100mbit" in page and "flat" not in page
     assert "frames on their way" in page and "Dark and light bars" in page
@@ -264,7 +264,7 @@ def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
 
 
 def test_same_query_gives_the_same_plan():
-    assert told(f"{SLOW} --allow onebit") == told(f"{SLOW} --allow onebit")
+    assert report(f"{SLOW} --allow onebit") == report(f"{SLOW} --allow onebit")
 
 
 @pytest.mark.parametrize(

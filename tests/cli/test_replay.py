@@ -35,7 +35,7 @@ def run(line, folder, **options):
     )
 
 
-def told(line, folder):
+def report(line, folder):
     done = run(f"{line} --json", folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -63,7 +63,7 @@ def hosts():
 
 
 def test_step_time_is_compute_plus_exposed_communication(folder):
-    got = told("--model tiny.json --ranks 2 --codec fp32 --steps 3", folder)
+    got = report("--model tiny.json --ranks 2 --codec fp32 --steps 3", folder)
     assert got["compute_ms"] == 12
     assert got["forward_ms"] == 4
     assert got["step_ms"] >= 12
@@ -78,11 +78,11 @@ def test_step_time_is_compute_plus_exposed_communication(folder):
 
 
 def test_scale_shrinks_tensors_and_compute_scale_times(folder):
-    got = told("--model tiny.json:scale=0.5 --compute-scale 2 --ranks 2 --steps 1", folder)
+    got = report("--model tiny.json:scale=0.5 --compute-scale 2 --ranks 2 --steps 1", folder)
     assert got["values"] == 600_500
     assert got["compute_ms"] == 24
     assert got["step_ms"] >= 24
-    assert told("--model hdc --compute-scale 0 --ranks 2 --steps 1", folder)["compute_ms"] == 0
+    assert report("--model hdc --compute-scale 0 --ranks 2 --steps 1", folder)["compute_ms"] == 0
 
 
 @pytest.mark.parametrize("cap", [0.5, 1, 2, 25])
@@ -95,12 +95,12 @@ def test_buckets_equal_pytorchs(cap, folder):
     gradients = [torch.empty(max(int(t["values"] * 0.1), 1)) for t in listed]
     limits = [int(min(cap, 1) * 2**20), int(cap * 2**20)]
     theirs, _ = dist._compute_bucket_assignment_by_size(gradients, limits, [False] * len(gradients))
-    assert told(line, folder)["buckets"] == [len(bucket) for bucket in theirs]
+    assert report(line, folder)["buckets"] == [len(bucket) for bucket in theirs]
 
 
 @pytest.mark.parametrize("when", ["ready", "end", "turns"])
 def test_buckets_are_submitted_at_the_given_times(when, folder):
-    got = told(f"--model tiny.json --ranks 2 --steps 2 --hand-over {when} --bucket-cap-mb 0", folder)
+    got = report(f"--model tiny.json --ranks 2 --steps 2 --hand-over {when} --bucket-cap-mb 0", folder)
     assert got["hand_over"] == when
     assert (got["late_ms"] is None) == (when == "turns")
     # A bucket per tensor, so no two tensors share a part: the small one has a part of its own.
@@ -109,18 +109,18 @@ def test_buckets_are_submitted_at_the_given_times(when, folder):
 
 def test_choices_select_the_codec_of_each_tensor(folder):
     (folder / "choices.json").write_text('{"embedding*": {"codec": "qtopk", "strategy": "gather"}}')
-    plan = told("--model tiny.json --ranks 3 --codec bf16 --choices choices.json --steps 1", folder)["plan"]
+    plan = report("--model tiny.json --ranks 3 --codec bf16 --choices choices.json --steps 1", folder)["plan"]
     assert {"as": "qtopk by gather", "parts": 1, "values": 800_000} in plan
     assert {part["as"].split(" ")[0] for part in plan} == {"fp32", "bf16", "qtopk"}
 
 
 @pytest.mark.parametrize("transport", ["ucx:transports=tcp,self", "tcp", "auto"])
 def test_ranks_reach_each_other_over(transport, folder):
-    assert told(f"--model tiny.json --ranks 2 --steps 1 --transport {transport}", folder)["step_ms"] >= 12
+    assert report(f"--model tiny.json --ranks 2 --steps 1 --transport {transport}", folder)["step_ms"] >= 12
 
 
 def test_without_lanes_the_calling_thread_does_all(folder):
-    assert told("--model tiny.json --ranks 2 --steps 1 --lanes 0", folder)["step_ms"] >= 12
+    assert report("--model tiny.json --ranks 2 --steps 1 --lanes 0", folder)["step_ms"] >= 12
 
 
 WRONG = {
@@ -186,29 +186,31 @@ def test_missing_file_is_an_io_error(folder):
 
 def test_a_plan_longer_than_a_pipe_holds(folder):
     """Rank 0 must be able to write a long answer before it ends, so its pipe must be read while it runs."""
-    got = told("--n 3000000 --part-values 1000 --min-values 0 --ranks 2 --transport ucx --codec fp32 --steps 1", folder)
+    got = report(
+        "--n 3000000 --part-values 1000 --min-values 0 --ranks 2 --transport ucx --codec fp32 --steps 1", folder
+    )
     assert got["plan"] == [{"as": "fp32 by server", "parts": 3000, "values": 3_000_000}]  # 3000 lines, 64 KiB of pipe
 
 
 def test_a_model_has_the_identity_checked_and_no_ledger(folder):
-    got = told("--model tiny.json --ranks 2 --steps 1 --codec topk --transport loop", folder)
+    got = report("--model tiny.json --ranks 2 --steps 1 --codec topk --transport loop", folder)
     assert (got["identical"], got["ledger_error"], got["ledger_exact"]) == (True, None, None)
     assert got["cpu_s_per_rank"] is None  # threads of one process
     assert "not checked; --n checks it" in run("--model tiny.json --ranks 2 --steps 1", folder).stdout
 
 
 def test_one_tensor_has_no_compute(folder):
-    got = told("--n 100000 --ranks 2 --steps 1 --codec fp32", folder)
+    got = report("--n 100000 --ranks 2 --steps 1 --codec fp32", folder)
     assert (got["model"], got["tensors"], got["values"], got["compute_ms"]) == (None, 1, 100_000, 0)
     assert got["exposed_ms"] == got["step_ms"]
-    assert told("--n 0 --ranks 2 --steps 1", folder)["values"] == 0
+    assert report("--n 0 --ranks 2 --steps 1", folder)["values"] == 0
 
 
 # ---- Emulated hosts
 
 
 def test_link_has_the_given_rate(hosts, folder):
-    got = told("--model tiny.json --ranks 2 --codec fp32 --steps 2 --link 100Mb/s --compute-scale 0", folder)
+    got = report("--model tiny.json --ranks 2 --codec fp32 --steps 2 --link 100Mb/s --compute-scale 0", folder)
     # Milliseconds to send the bytes of a rank, which it receives at the same time
     at_rate = 4 * 1_201_000 / (100e6 / 8) * 1e3
     assert got["step_ms"] > 0.95 * at_rate  # the burst saves less than that
@@ -218,16 +220,16 @@ def test_link_has_the_given_rate(hosts, folder):
 @pytest.mark.parametrize("transport", ["ucx", "tcp"])
 def test_ranks_of_one_host_do_not_use_its_link(transport, hosts, folder):
     line = f"--model tiny.json --ranks 4 --steps 1 --link 1Gb/s --codec fp32 --transport {transport}"
-    each = told(line, folder)
+    each = report(line, folder)
     assert each["hosts"] == "4x1"
-    all_in_one = told(f"{line} --hosts 1x4", folder)
+    all_in_one = report(f"{line} --hosts 1x4", folder)
     assert all_in_one["hosts"] == "1x4"
     assert all_in_one["wire_bytes_per_host"] < 10_000 < each["wire_bytes_per_host"]
 
 
 @pytest.mark.parametrize("transport", ["ucx", "tcp"])
 def test_both_transports_stay_on_the_link(transport, hosts, folder):
-    got = told(f"--model tiny.json --ranks 3 --steps 1 --link 1Gb/s --transport {transport} --tell-link", folder)
+    got = report(f"--model tiny.json --ranks 3 --steps 1 --link 1Gb/s --transport {transport} --tell-link", folder)
     assert got["wire_bytes_per_host"] > got["bytes_sent_per_rank"]
     assert got["transport"].split(":")[0] == transport
 

@@ -19,7 +19,7 @@ def run(line, folder=ROOT):
     )
 
 
-def told(line, folder=ROOT):
+def report(line, folder=ROOT):
     done = run(f"{line} --json", folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -35,7 +35,7 @@ def refused(line, code, *words, folder=ROOT):
 
 def test_fewer_bytes_take_less_time_on_a_slow_link():
     line = "simulate --model vgg19 --cluster office_1g --strategy server --codec fp32 --compare bf16 --compare onebit"
-    settings = told(line)["settings"]
+    settings = report(line)["settings"]
     steps = [s["step_ms"] for s in settings]
     assert steps == sorted(steps, reverse=True)
     assert settings[0]["bytes_sent_per_rank"] > 1.9 * settings[1]["bytes_sent_per_rank"]
@@ -46,34 +46,34 @@ def test_fewer_bytes_take_less_time_on_a_slow_link():
 
 
 def test_slow_link_between_offices_is_the_bottleneck():
-    (answer,) = told("simulate --model resnet50 --cluster two_offices --codec bf16")["settings"]
+    (answer,) = report("simulate --model resnet50 --cluster two_offices --codec bf16")["settings"]
     assert answer["busiest_link"].startswith("switch")
     assert answer["ranks_simulated"] == 8
 
 
 def test_same_query_gives_the_same_answer():
     line = "simulate --model hdc --link 100Mb/s --ranks 4 --codec fp8 --strategy ring"
-    assert told(line) == told(line)
+    assert report(line) == report(line)
 
 
 def test_sweeps_have_a_row_per_point_and_a_page(tmp_path):
     line = "simulate --model hdc --cluster office_1g --codec fp32 --compare bf16 --sweep"
-    points = told(f"{line} bandwidth --html sweep.html", tmp_path)["points"]
+    points = report(f"{line} bandwidth --html sweep.html", tmp_path)["points"]
     for setting in range(2):
         steps = [p["settings"][setting]["step_ms"] for p in points]
         assert steps == sorted(steps, reverse=True)
     page = (tmp_path / "sweep.html").read_text()
     assert page.count("stroke-width='2'") == 2  # curves; the grid's lines are thinner
     assert "http" not in page  # the page loads no other resource
-    assert [p["at"] for p in told(f"{line} ranks", tmp_path)["points"]] == [2, 4, 8]
-    ratios = told("simulate --model hdc --cluster office_1g --codec topk --sweep ratio")["points"]
+    assert [p["at"] for p in report(f"{line} ranks", tmp_path)["points"]] == [2, 4, 8]
+    ratios = report("simulate --model hdc --cluster office_1g --codec topk --sweep ratio")["points"]
     sent = [p["settings"][0]["bytes_sent_per_rank"] for p in ratios]
     assert sent == sorted(sent)
 
 
 def test_page_shows_the_time_of_each_stage(tmp_path):
     line = "simulate --model hdc --cluster office_1g --codec fp32 --compare onebit --html time.html"
-    settings = told(line, tmp_path)["settings"]
+    settings = report(line, tmp_path)["settings"]
     page = (tmp_path / "time.html").read_text()
     assert page.count("<rect") == 5 + 5 * len(settings)  # the legend's, and those of each setting
     assert page.count("<svg") == page.count("</svg>") == 1
@@ -87,24 +87,26 @@ def test_page_shows_the_time_of_each_stage(tmp_path):
 
 def test_equal_ranks_are_simulated_once(tmp_path):
     line = "simulate --model hdc --codec onebit --ranks 4096 --link 10Gb/s"
-    (one,) = told(line)["settings"]
+    (one,) = report(line)["settings"]
     assert (one["ranks"], one["ranks_simulated"]) == (4096, 1)
     bounded = f"ulimit -v 1000000; exec {TITHE} {line} --strategy tree --compare onebit@server"
     # Refused before the page is drawn, which would take GBs
     done = subprocess.run(["bash", "-c", bounded], capture_output=True, text=True)
     assert done.returncode == 2 and "different ranks" in done.stderr and "--strategy server" in done.stderr, done.stderr
     for strategy, simulated in (("server", 1), ("hosts", 1), ("ring", 8)):
-        (answer,) = told(f"simulate --model vgg19 --cluster hipress_ec2 --ranks 256 --strategy {strategy}")["settings"]
+        (answer,) = report(f"simulate --model vgg19 --cluster hipress_ec2 --ranks 256 --strategy {strategy}")[
+            "settings"
+        ]
         assert answer["ranks_simulated"] == simulated, strategy
 
 
 def test_local_steps_are_their_exchanges_spread_over_a_window():
     line = "simulate --model resnet50 --cluster eight_sites --codec eden --compare bf16"
-    each = told(f"{line} --every 1")["settings"]
+    each = report(f"{line} --every 1")["settings"]
     for alone in each:
         assert alone["step_ms"] == pytest.approx(alone["compute_ms"] + alone["exchange_ms"])
     for every, fragments, delay in [(30, 1, 0), (30, 1, 29), (30, 3, 0), (30, 3, 2)]:
-        windows = told(f"{line} --every {every} --fragments {fragments} --delay {delay}")["settings"]
+        windows = report(f"{line} --every {every} --fragments {fragments} --delay {delay}")["settings"]
         for alone, mean in zip(each, windows, strict=True):
             assert mean["compute_ms"] == alone["compute_ms"]
             assert mean["bytes_sent_per_rank"] == pytest.approx(alone["bytes_sent_per_rank"] / every, rel=0.01)
@@ -119,7 +121,7 @@ def test_local_steps_are_their_exchanges_spread_over_a_window():
 
 def test_trace_is_valid_for_viewers(tmp_path):
     for more, names in (("", set()), ("--strategy server", {"merge"})):
-        told(f"simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 {more} --trace t.json", tmp_path)
+        report(f"simulate --model hdc --link 1Gb/s --ranks 2 --codec fp32 {more} --trace t.json", tmp_path)
         events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
         assert {"encode", "send", "recv", "store", *names} <= {e["name"] for e in events}
         assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
@@ -128,7 +130,7 @@ def test_trace_is_valid_for_viewers(tmp_path):
 def test_sessions_get_the_clusters_link_or_the_option():
     line = "simulate --model vgg19 --link 100Mb/s --ranks 4"
     steps = {
-        more: told(f"{line} {more}")["settings"][0]["step_ms"]
+        more: report(f"{line} {more}")["settings"][0]["step_ms"]
         for more in ("", "--tell-link none", "--tell-link 100Mb/s")
     }
     assert steps[""] < steps["--tell-link none"]
@@ -232,21 +234,21 @@ def test_unknown_command_gives_only_an_error():
 
 def test_a_profile_is_measured_and_used(tmp_path):
     line = "profile --ranks 2 --transport tcp --codec fp32 --codec onebit --most-values 20000 -o p.json"
-    answer = told(line, tmp_path)
+    answer = report(line, tmp_path)
     assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
     assert len(answer["links"]) == 2
     assert all(link["bytes_per_s"] > 0 and link["latency_s"] > 0 for link in answer["links"])
     curve = answer["codecs"]["onebit"]["encode"]
     assert [values for values, _ in curve] == [256, 2048, 16384, 20000]
     assert all(seconds > 0 for _, seconds in curve)
-    told("simulate --model hdc --profile p.json --codec fp32 --compare onebit", tmp_path)
+    report("simulate --model hdc --profile p.json --codec fp32 --compare onebit", tmp_path)
     refused("simulate --model hdc --profile p.json --codec fp16", 2, "of fp16", "tithe profile", folder=tmp_path)
     other = json.loads((tmp_path / "p.json").read_text())
     other["machine"] = "a card of another make"
     (tmp_path / "other.json").write_text(json.dumps(other))
     words = ("a card of another", "--foreign-profile")
     refused("simulate --model hdc --profile other.json --codec fp32", 2, *words, folder=tmp_path)
-    told("simulate --model hdc --profile other.json --foreign-profile --codec fp32", tmp_path)
+    report("simulate --model hdc --profile other.json --foreign-profile --codec fp32", tmp_path)
     (tmp_path / "torn.json").write_text((tmp_path / "p.json").read_text()[:500])
     refused("simulate --model hdc --profile torn.json --codec fp32", 2, "torn.json", folder=tmp_path)
 
@@ -254,20 +256,20 @@ def test_a_profile_is_measured_and_used(tmp_path):
 def test_link_syntax_is_the_same_for_all_verbs():
     """--link accepts the spelling LINK=1gbit of the README."""
     links = ("1Gb/s", "1gbit", "1000Mbit/s")
-    steps = [told(f"simulate --model hdc --link {link} --ranks 2")["settings"] for link in links]
+    steps = [report(f"simulate --model hdc --link {link} --ranks 2")["settings"] for link in links]
     assert steps[0] == steps[1] == steps[2]
     refused("simulate --model hdc --link 1gbits --ranks 2", 2, "--link", "100mbit")
 
 
 def test_codec_and_strategy_use_the_syntax_of_compare():
     line = "simulate --model hdc --cluster office_1g"
-    both = told(f"{line} --codec bf16 --strategy hosts")["settings"]
-    assert both == told(f"{line} --codec bf16@hosts")["settings"]
-    compared = told(f"{line} --codec bf16@ring --compare bf16@ring")["settings"]
+    both = report(f"{line} --codec bf16 --strategy hosts")["settings"]
+    assert both == report(f"{line} --codec bf16@hosts")["settings"]
+    compared = report(f"{line} --codec bf16@ring --compare bf16@ring")["settings"]
     assert compared[0] == compared[1]
-    got = told("replay --ranks 2 --transport loop --codec topk:ratio=0.1@gather --n 5000 --steps 1")
+    got = report("replay --ranks 2 --transport loop --codec topk:ratio=0.1@gather --n 5000 --steps 1")
     assert {share["as"] for share in got["plan"]} == {"topk:ratio=0.1 by gather"}
-    got = told("replay --model hdc:scale=0.01 --ranks 2 --steps 1 --transport tcp --min-values 1 --codec bf16@ring")
+    got = report("replay --model hdc:scale=0.01 --ranks 2 --steps 1 --transport tcp --min-values 1 --codec bf16@ring")
     assert {share["as"] for share in got["plan"]} == {"bf16 by ring"}
     for verb in (line, "replay --n 5000", "replay --model hdc"):
         refused(f"{verb} --codec bf16@ring --strategy server", 2, "bf16@ring", "--strategy", "give one of them")
@@ -276,10 +278,10 @@ def test_codec_and_strategy_use_the_syntax_of_compare():
 
 def test_profile_contains_the_baselines_of_plans(tmp_path):
     """A profile of named codecs must also have the codecs that every plan compares with."""
-    answer = told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
+    answer = report("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
     assert set(answer["codecs"]) == {"fp32", "bf16", "zip", "onebit"}
-    told("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
-    told("plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow onebit", tmp_path)
+    report("simulate --model hdc --profile p.json --link 1gbit --ranks 2 --codec onebit", tmp_path)
+    report("plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow onebit", tmp_path)
     missing = "has no costs of fp16, eden:bits=3: add them with tithe profile --codec fp16 --codec eden:bits=3"
     line = "plan --model hdc --profile p.json --link 1gbit --ranks 2 --allow fp16 --allow onebit --allow eden:bits=3"
     refused(line, 2, missing, folder=tmp_path)
@@ -288,14 +290,14 @@ def test_profile_contains_the_baselines_of_plans(tmp_path):
 def test_sweep_reports_costs_above_the_link_bound(tmp_path):
     """Behind 100 Mbit/s on two cores a byte costs more beside the link than on a fast one, so the sweep must not be
     flat."""
-    told("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
+    report("profile --ranks 1 --codec onebit --most-values 1000 -o p.json", tmp_path)
     profile = json.loads((tmp_path / "p.json").read_text())
     profile["costs"] |= {"send_s_per_byte": 2.3e-9, "receive_s_per_byte": 2.3e-9}
     (tmp_path / "slow.json").write_text(json.dumps(profile))
     line = "simulate --model hdc --profile slow.json --link 1Gb/s --ranks 4 --codec fp32 --sweep bandwidth"
     done = run(line, tmp_path)
     assert "warning: fp32@auto from " in done.stdout and "beside the link: 2.30 ns per byte" in done.stdout
-    assert "costs beside the link" in told(line, tmp_path)["warning"]
+    assert "costs beside the link" in report(line, tmp_path)["warning"]
     slow = run("simulate --model vgg16 --cluster emulated_100m --codec fp32 --sweep ranks", tmp_path)
     assert "warning" not in slow.stdout
 
@@ -311,14 +313,14 @@ def test_every_prediction_has_a_band_from_the_table_of_truth():
     cases = (ROOT / "bench/results/truth.md").read_text().count("%)")
     assert cases > 100
     assert " times their prediction (" in done.stdout
-    one = told("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")["settings"][0]
+    one = report("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")["settings"][0]
     low, high = one["step_ms_between"]
     assert one["compute_ms"] <= low <= one["step_ms"] <= high
 
 
 def test_unmeasured_sizes_use_defaults_and_are_reported():
     line = "simulate --model hdc --link 1Gb/s --ranks 2 --codec dragonn --strategy gather --compare bf16"
-    said = told(line)
+    said = report(line)
     assert said["assumed_sizes"] == ["dragonn"]
     assert "sizes of dragonn depend on the gradients" in run(line).stdout
     # A hundredth of the values, each with its index, minus the values whose slot is taken: not four times that.
@@ -328,10 +330,10 @@ def test_unmeasured_sizes_use_defaults_and_are_reported():
 
 def test_hosts_of_several_ranks_without_a_file():
     line = "simulate --model hdc --link 1Gb/s --hosts 4x8 --codec bf16 --strategy server --compare bf16@hosts"
-    server, hosts = told(line)["settings"]
+    server, hosts = report(line)["settings"]
     assert server["ranks"] == 32
     assert hosts["step_ms"] < server["step_ms"] / 2
-    assert told(line.replace("--hosts 4x8", "--ranks 4"))["settings"][0]["ranks"] == 4
+    assert report(line.replace("--hosts 4x8", "--ranks 4"))["settings"][0]["ranks"] == 4
     for wrong in ("4", "4x", "0x8", "4x8x2", "x"):
         refused(line.replace("4x8", wrong), 2, "--hosts", "such as 4x8")
     refused(f"{line} --ranks 8", 2, "remove one of them")
@@ -341,9 +343,9 @@ def test_hosts_of_several_ranks_without_a_file():
 # No transport makes a rendezvous over TCP, so on links with a long delay the ring is faster than the server.
 def test_long_messages_follow_the_transports_protocol():
     line = "simulate --model resnet50 --cluster wan --codec bf16 --strategy {}"
-    ring, server = (told(line.format(s))["settings"][0]["step_ms"] for s in ("ring", "server"))
+    ring, server = (report(line.format(s))["settings"][0]["step_ms"] for s in ("ring", "server"))
     assert ring < server
     one = "simulate --model hdc --link 100Mb/s+40ms --ranks 4 --codec fp32 --strategy ring"
-    assert told(f"{one} --transport ucx") == told(one)
-    assert told(f"{one} --transport tcp")["settings"][0]["step_ms"] > told(one)["settings"][0]["step_ms"]
+    assert report(f"{one} --transport ucx") == report(one)
+    assert report(f"{one} --transport tcp")["settings"][0]["step_ms"] > report(one)["settings"][0]["step_ms"]
     refused(f"{one} --transport tpc", 2, "did you mean 'tcp'?")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no DeepSpeed in {P
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -23,28 +23,28 @@ def told(tmp_path_factory):
 
 
 @pytest.mark.parametrize("stage", ["0", "1", "2"])
-def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(told, stage):
-    for rank in told:
-        assert rank[stage]["exact"] == rank[stage]["own"] == told[0][stage]["own"]
+def test_a_stage_of_zero_is_bit_equal_to_its_own_all_reduce(results, stage):
+    for rank in results:
+        assert rank[stage]["exact"] == rank[stage]["own"] == results[0][stage]["own"]
         # A step's gradients are one bucket here; from stage 1 on, the step also gathers the weights.
         assert rank[stage]["rounds"] == (8 if stage == "0" else 16)
 
 
-def test_stage_3_over_a_group_of_tithe_is_bit_equal_to_gloo(told):
-    for rank in told:
-        assert rank["3"]["exact"] == rank["3"]["own"] == told[0]["3"]["own"]
+def test_stage_3_over_a_group_of_tithe_is_bit_equal_to_gloo(results):
+    for rank in results:
+        assert rank["3"]["exact"] == rank["3"]["own"] == results[0]["3"]["own"]
         assert rank["3"]["rounds"] > 16, "reduce-scatters and all-gathers"
 
 
 @pytest.mark.parametrize("stage", ["0", "1", "2", "3"])
-def test_lossy_codec_gives_equal_bits_on_both_ranks(told, stage):
-    first, second = (rank[stage] for rank in told)
+def test_lossy_codec_gives_equal_bits_on_both_ranks(results, stage):
+    first, second = (rank[stage] for rank in results)
     assert first["lossy"] == second["lossy"] != first["own"]
     assert first["last"] < 0.9 * first["first"]
     assert first["sent"] < 0.5 * first["dense"]
 
 
-def test_checkpoint_with_the_groups_state_resumes_bit_identically(told):
-    first, second = (rank["resumed"] for rank in told)
+def test_checkpoint_with_the_groups_state_resumes_bit_identically(results):
+    first, second = (rank["resumed"] for rank in results)
     whole, gone_on, anew = first
     assert first == second and gone_on == whole != anew

@@ -31,7 +31,7 @@ def on(backend, program, folder):
 
 
 @pytest.fixture(scope="module", params=["jax", "torch", "tensorflow"])
-def told(request, tmp_path_factory):
+def results(request, tmp_path_factory):
     if request.param == "tensorflow" and not python_of("tensorflow").exists():
         pytest.skip("TensorFlow is there for who asks: tools/setup.sh tensorflow")
     folder = tmp_path_factory.mktemp(request.param)
@@ -40,8 +40,8 @@ def told(request, tmp_path_factory):
     return ranks
 
 
-def test_fit_on_two_ranks_equals_one_process_with_all_data(told):
-    first, second = told
+def test_fit_on_two_ranks_equals_one_process_with_all_data(results):
+    first, second = results
     assert first["exact"] == second["exact"] and first["lossy"] == second["lossy"]
     assert first["rounds"] == 12 and first["off"] < 1e-5 and first["last"] < 0.7 * first["first"]
     assert len(first["keys"]) == 4 and all(any(key.endswith(path) for key in first["keys"]) for path in first["paths"])
@@ -53,13 +53,13 @@ def test_fit_on_two_ranks_equals_one_process_with_all_data(told):
         assert "tithe_needs_compile_with_jit_compile_False" in compiled
 
 
-def test_fit_equals_means_by_numpy_bit_for_bit(told):
-    for rank in told:
+def test_fit_equals_means_by_numpy_bit_for_bit(results):
+    for rank in results:
         assert rank["exact"] == rank["plain"]
 
 
-def test_session_resumes_from_a_saved_state_bit_identically(told):
-    first, second = told
+def test_session_resumes_from_a_saved_state_bit_identically(results):
+    first, second = results
     assert first["whole"] == first["resumed"] == second["whole"] == second["resumed"]
 
 

@@ -13,21 +13,21 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no MXNet in {PYTHO
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     return [
         json.loads(said) for said in run_beside("mxnet", "tests/python/mxnet_ranks.py", tmp_path_factory.mktemp("mx"))
     ]
 
 
-def test_trainer_and_kvstore_equal_one_process_bit_for_bit(told):
-    for rank in told:
+def test_trainer_and_kvstore_equal_one_process_bit_for_bit(results):
+    for rank in results:
         assert rank["trainer"] == rank["store"] == rank["alone"]
         assert rank["rounds"] == 5 and rank["rounds of the store"] == 5 * 4  # of four parameters
         assert rank["keys"] == [f"net_dense{i}_{name}" for i in range(2) for name in ("bias", "weight")]
 
 
-def test_lossy_codec_gives_equal_bits_and_resumes_bit_identically(told):
-    first, second = told
+def test_lossy_codec_gives_equal_bits_and_resumes_bit_identically(results):
+    first, second = results
     assert first["whole"] == second["whole"] == first["resumed"] == second["resumed"]
     assert first["last"] < 0.5 * first["first"]
 

@@ -52,7 +52,7 @@ def _job(rank, world, folder):
     import tithe
     import tithe.accelerate
 
-    told = {}
+    results = {}
     for way, per_rank in WAYS.items():
         accelerator = _accelerator(rank, world)
         model, optimizer = _setup(accelerator)
@@ -60,8 +60,8 @@ def _job(rank, world, folder):
         half, rest = range(4), range(4, 8)
         _train(accelerator, model, optimizer, half)
         accelerator.save_state(f"{folder}/{way}")
-        told[way, "whole"] = _train(accelerator, model, optimizer, rest)
-        told[way, "rounds"] = state.stats()["rounds"]
+        results[way, "whole"] = _train(accelerator, model, optimizer, rest)
+        results[way, "rounds"] = state.stats()["rounds"]
         state.close()
         accelerator.free_memory()
 
@@ -69,12 +69,12 @@ def _job(rank, world, folder):
         model, optimizer = _setup(accelerator)
         state = tithe.accelerate.attach(accelerator, model, per_rank=per_rank, **CODEC)
         accelerator.load_state(f"{folder}/{way}")
-        told[way, "resumed"] = _train(accelerator, model, optimizer, rest)
-        told[way, "residual"] = float(sum(state.residual(p).abs().sum() for p in model.parameters()))
+        results[way, "resumed"] = _train(accelerator, model, optimizer, rest)
+        results[way, "residual"] = float(sum(state.residual(p).abs().sum() for p in model.parameters()))
         state.close()
         accelerator.free_memory()
         accelerator.wait_for_everyone()
-        told[way, "files"] = sorted(
+        results[way, "files"] = sorted(
             f.name for f in Path(folder, way).iterdir() if "tithe" in f.name or "custom" in f.name
         )
 
@@ -87,31 +87,31 @@ def _job(rank, world, folder):
         path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
         accelerator.load_state(f"{folder}/per rank")
-    told["cut"] = str(refused.value)
+    results["cut"] = str(refused.value)
     if rank == 1:
         path.unlink()
     with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
         accelerator.load_state(f"{folder}/per rank")
-    told["missing"] = str(refused.value)
+    results["missing"] = str(refused.value)
     with pytest.raises(ValueError, match="call attach after prepare"):
         tithe.accelerate.attach(accelerator, torch.nn.Linear(2, 2), **CODEC)
-    return told
+    return results
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     return run_ranks(2, _job, str(tmp_path_factory.mktemp("accelerate")))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identically(told, way):
+def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identically(results, way):
     """register_for_checkpointing(state) would save rank 0's state only, from which no other rank can continue."""
-    for rank in told:
+    for rank in results:
         assert rank[way, "rounds"] == 8
-        assert rank[way, "resumed"] == rank[way, "whole"] == told[0][way, "whole"]
+        assert rank[way, "resumed"] == rank[way, "whole"] == results[0][way, "whole"]
         assert rank[way, "residual"] > 0
     assert (
-        told[0][way, "files"]
+        results[0][way, "files"]
         == {
             "per rank": ["tithe_0_rank_0.pt", "tithe_0_rank_1.pt"],
             "gathered": ["custom_checkpoint_0.pkl"],
@@ -119,14 +119,14 @@ def test_accelerate_trains_through_tithe_and_resumes_lossy_states_bit_identicall
     )
 
 
-def test_missing_file_of_one_rank_is_reported_on_all_ranks(told):
-    assert "tithe_0_rank_1.pt is not there" in told[1]["missing"]
-    assert told[0]["missing"].startswith("rank 1 refused accelerator.load_state(): ValueError: ")
-    assert told[1]["missing"] in told[0]["missing"]
+def test_missing_file_of_one_rank_is_reported_on_all_ranks(results):
+    assert "tithe_0_rank_1.pt is not there" in results[1]["missing"]
+    assert results[0]["missing"].startswith("rank 1 refused accelerator.load_state(): ValueError: ")
+    assert results[1]["missing"] in results[0]["missing"]
 
 
-def test_truncated_file_of_one_rank_is_named_on_all_ranks(told):
-    assert all("per rank/tithe_0_rank_1.pt' is damaged" in each["cut"] for each in told)
+def test_truncated_file_of_one_rank_is_named_on_all_ranks(results):
+    assert all("per rank/tithe_0_rank_1.pt' is damaged" in each["cut"] for each in results)
 
 
 def _alone(rank, world):

@@ -85,61 +85,61 @@ def _alone(L, folder):
 
 def _job(rank, world, folder):
     L = _lightning(rank)
-    told = {}
+    results = {}
     module, callback = _module(L), tithe.lightning.TitheCallback(**CODEC)
     _fit(L, module, 4, folder, callback)
-    told["whole"] = _bits(module)
-    told["rounds"], told["bytes"] = (callback.state.stats()[name] for name in ("rounds", "bytes_sent"))
+    results["whole"] = _bits(module)
+    results["rounds"], results["bytes"] = (callback.state.stats()[name] for name in ("rounds", "bytes_sent"))
 
     module, callback = _module(L), tithe.lightning.TitheCallback(**CODEC)
     trainer = _fit(L, module, 2, folder, callback)
     trainer.save_checkpoint(f"{folder}/half.ckpt")
     trainer.fit_loop.max_epochs = 4
     trainer.fit(module)  # the same Trainer continues
-    told["went on"] = _bits(module)
+    results["went on"] = _bits(module)
 
     module, callback = _module(L), tithe.lightning.TitheCallback(**CODEC)
     _fit(L, module, 4, folder, callback, f"{folder}/half.ckpt")
-    told["resumed"] = _bits(module)
+    results["resumed"] = _bits(module)
 
     lossless = _module(L)
     _fit(L, lossless, 4, folder, tithe.lightning.TitheCallback(codec="fp32", timeout=30.0))
-    told["fp32"] = _bits(lossless)
+    results["fp32"] = _bits(lossless)
     with pytest.raises(ValueError, match="unknown codec 'topkk'"):
         _fit(L, _module(L), 1, folder, tithe.lightning.TitheCallback(codec="topkk"))
-    told["alone"] = _alone(L, folder)
-    told["pair"] = _pair(L, folder)
-    return told
+    results["alone"] = _alone(L, folder)
+    results["pair"] = _pair(L, folder)
+    return results
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     return run_ranks(2, _job, str(tmp_path_factory.mktemp("lightning")))
 
 
-def test_lightning_trains_through_tithe(told):
-    for rank in told:
+def test_lightning_trains_through_tithe(results):
+    for rank in results:
         assert rank["rounds"] == 16  # 4 epochs of 4 steps
         assert 0 < rank["bytes"] < 16 * 4 * (16 * 32 + 32 + 32 * 4 + 4) / 2  # less than half of fp32's
-        assert rank["whole"] == told[0]["whole"]
+        assert rank["whole"] == results[0]["whole"]
         assert rank["whole"] != rank["fp32"]
 
 
-def test_lightning_resumes_bit_identically_from_the_checkpoint_that_rank_0_wrote(told):
-    for rank in told:
+def test_lightning_resumes_bit_identically_from_the_checkpoint_that_rank_0_wrote(results):
+    for rank in results:
         assert rank["resumed"] == rank["whole"]
 
 
-def test_second_fit_continues_with_the_residuals_of_the_first(told):
-    for rank in told:
+def test_second_fit_continues_with_the_residuals_of_the_first(results):
+    for rank in results:
         assert rank["went on"] == rank["whole"]
 
 
-def test_state_on_the_cpu_is_not_dropped_silently(told):
+def test_state_on_the_cpu_is_not_dropped_silently(results):
     """Lightning 2.6 registers hooks on CUDA only. A job that would train uncompressed must warn."""
-    for rank in told:
+    for rank in results:
         assert any("was never used" in text and "tithe.lightning" in text for text in rank["pair"]), rank["pair"]
 
 
-def test_lightning_with_one_process_trains_without_tithe(told):
-    assert [rank["alone"] for rank in told] == [True, True]
+def test_lightning_with_one_process_trains_without_tithe(results):
+    assert [rank["alone"] for rank in results] == [True, True]

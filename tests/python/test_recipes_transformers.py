@@ -54,71 +54,71 @@ def _job(rank, world, folder):
     import tithe
     import tithe.transformers
 
-    told = {}
+    results = {}
     trainer = _trainer(rank, world, f"{folder}/a")
     callback = tithe.transformers.attach(trainer, **CODEC)
     trainer.train()
-    told["whole"], told["stats"] = _bits(trainer), callback.state.stats()
+    results["whole"], results["stats"] = _bits(trainer), callback.state.stats()
     callback.state.close()
     torch.distributed.barrier()
-    told["files"] = sorted(f.name for f in Path(f"{folder}/a/checkpoint-4").iterdir() if "tithe" in f.name)
+    results["files"] = sorted(f.name for f in Path(f"{folder}/a/checkpoint-4").iterdir() if "tithe" in f.name)
 
     trainer = _trainer(rank, world, f"{folder}/a")
     tithe.transformers.attach(trainer, **CODEC)
     trainer.train(resume_from_checkpoint=f"{folder}/a/checkpoint-4")
-    told["resumed"] = _bits(trainer)
+    results["resumed"] = _bits(trainer)
 
     checkpoint = f"{folder}/a/checkpoint-4"
     trainer = _trainer(rank, world, f"{folder}/b")
     tithe.transformers.attach(trainer, resume_from_checkpoint=checkpoint, **CODEC)
     trainer.train(resume_from_checkpoint=checkpoint)
-    told["elsewhere"] = _bits(trainer)
+    results["elsewhere"] = _bits(trainer)
 
     trainer = _trainer(rank, world, f"{folder}/c")
     tithe.transformers.attach(trainer, **CODEC)
     with pytest.raises((ValueError, tithe.Error)) as refused:
         trainer.train(resume_from_checkpoint=checkpoint)
-    told["not told"] = str(refused.value)
+    results["not results"] = str(refused.value)
 
     trainer = _trainer(rank, world, f"{folder}/b", 4)
     tithe.transformers.attach(trainer, resume_from_checkpoint=f"{folder}/a/checkpoint-8", **CODEC)
     with pytest.raises((ValueError, tithe.Error)) as refused:
         trainer.train(resume_from_checkpoint=checkpoint)
-    told["another"] = str(refused.value)
+    results["another"] = str(refused.value)
     with pytest.raises(ValueError, match="unknown codec 'topkk'"):
         tithe.transformers.attach(trainer, codec="topkk")
     callback = tithe.transformers.TitheCallback(trainer, **CODEC)
     callback.on_train_begin(types.SimpleNamespace(world_size=1), None, None)
     with pytest.raises(ValueError) as refused:
         _ = callback.state
-    told["alone"] = str(refused.value)
-    return told
+    results["alone"] = str(refused.value)
+    return results
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     return run_ranks(2, _job, str(tmp_path_factory.mktemp("transformers")))
 
 
-def test_the_trainer_of_transformers_trains_through_tithe(told):
-    for rank in told:
+def test_the_trainer_of_transformers_trains_through_tithe(results):
+    for rank in results:
         assert rank["stats"]["rounds"] == 8
         assert 0 < rank["stats"]["bytes_sent"] < 8 * 4 * (16 * 32 + 32 + 32 * 4 + 4) / 2  # less than half of fp32's
-        assert rank["whole"] == told[0]["whole"]
+        assert rank["whole"] == results[0]["whole"]
 
 
-def test_the_trainer_of_transformers_resumes_bit_identically(told):
-    for rank in told:
+def test_the_trainer_of_transformers_resumes_bit_identically(results):
+    for rank in results:
         assert rank["files"] == ["tithe_rank_0.pt", "tithe_rank_1.pt"]
         assert rank["resumed"] == rank["whole"]
         assert rank["elsewhere"] == rank["whole"]
 
 
-def test_missing_checkpoint_is_refused_with_the_cure(told):
-    for rank in told:
-        assert "is not there" in rank["not told"] and "resume_from_checkpoint=folder" in rank["not told"]
+def test_missing_checkpoint_is_refused_with_the_cure(results):
+    for rank in results:
+        assert "is not there" in rank["not results"] and "resume_from_checkpoint=folder" in rank["not results"]
         assert "other values of parameter 'net.0.weight'" in rank["another"]
 
 
-def test_the_trainer_of_transformers_with_one_process_trains_without_tithe(told):
-    assert [rank["alone"] for rank in told] == ["no training with more than one process has begun yet"] * 2
+def test_the_trainer_of_transformers_with_one_process_trains_without_tithe(results):
+    assert [rank["alone"] for rank in results] == ["no training with more than one process has begun yet"] * 2

@@ -49,12 +49,12 @@ def test_new_rank_receives_the_complete_state():
 
 
 def test_page_states_the_differences():
-    def told(accuracy, **more):
+    def result(accuracy, **more):
         return {"accuracy": accuracy, "kills": 0, "lost": 0, "epochs": 0, "slowest_reform": 0.0, **more}
 
     pairs = [
-        (told(86.0), told(85.5, kills=5, lost=4, epochs=8, slowest_reform=1.25)),
-        (told(87.0), told(87.5, kills=4)),
+        (result(86.0), result(85.5, kills=5, lost=4, epochs=8, slowest_reform=1.25)),
+        (result(87.0), result(87.5, kills=4)),
     ]
     page = elastic.page(pairs, 1872, 30.0)
     assert "Difference +0.00 ± 0.50 points (paired, 2 seeds)" in page and "standard\ndeviation is 0.71" in page

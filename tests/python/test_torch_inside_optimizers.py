@@ -26,11 +26,11 @@ def torchs(model):
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def start(make, codec, told=True):
+def start(make, codec, results=True):
     """told: whether attach() receives the optimizer."""
     model = DDP(net(), bucket_cap_mb=0.004)
     optimizer = make(model)
-    more = {"optimizer": optimizer} if told else {}
+    more = {"optimizer": optimizer} if results else {}
     state = tithe.torch.attach(model, codec, inside="auto", hosts="2x2", **more, **OPTIONS)
     return model, optimizer, state
 
@@ -54,8 +54,8 @@ def lossless(rank):
         (lambda m: adamw(m, exact=100, warmup_codec="fp32"), torchs, "onebit"),
     ):
         ends = []
-        for build, given, told in ((make, codec, True), (theirs, "fp32", False)):
-            model, optimizer, state = start(build, given, told)
+        for build, given, results in ((make, codec, True), (theirs, "fp32", False)):
+            model, optimizer, state = start(build, given, results)
             train(model, optimizer, rank, range(5))
             ends.append((bits(model), [optimizer.state[p] for p in model.parameters()]))
             state.close()
@@ -123,27 +123,27 @@ def job(rank, world):
 
 
 @pytest.fixture(scope="module")
-def told():
+def results():
     return run_ranks(4, job, timeout=500)
 
 
-def test_lossless_codec_is_bit_equal_to_torchs_sgd(told):
-    assert all(rank["moved"] == told[0]["moved"] for rank in told)
+def test_lossless_codec_is_bit_equal_to_torchs_sgd(results):
+    assert all(rank["moved"] == results[0]["moved"] for rank in results)
 
 
-def test_few_bits_give_equal_ranks_and_resume_bit_identically(told):
+def test_few_bits_give_equal_ranks_and_resume_bit_identically(results):
     whole = sum(p.numel() for p in net().parameters())
-    for rank in told:
+    for rank in results:
         before, after = rank["lossy"]["losses"]
         assert after < 0.6 * before
         first, resumed = rank["lossy"]["ends"]
-        assert first == resumed == told[0]["lossy"]["ends"][0]
+        assert first == resumed == results[0]["lossy"]["ends"][0]
         assert "(squares)" in rank["lossy"]["plan"]
         assert rank["lossy"]["kept"] < 0.7 * whole
-    assert sum(rank["lossy"]["kept"] for rank in told) == 2 * whole  # each value once per host
+    assert sum(rank["lossy"]["kept"] for rank in results) == 2 * whole  # each value once per host
 
 
-def test_exact_steps_end_on_all_ranks_at_once(told):
-    exacts, ends, codec = told[0]["exact"]
+def test_exact_steps_end_on_all_ranks_at_once(results):
+    exacts, ends, codec = results[0]["exact"]
     assert exacts[:6] == [True] * 6 and not exacts[-1] and codec == "minmax"
-    assert all(rank["exact"][:2] == (exacts, ends) for rank in told)
+    assert all(rank["exact"][:2] == (exacts, ends) for rank in results)

@@ -56,7 +56,7 @@ def step_of(model, parts=1):
     return step
 
 
-def told(*line):
+def report(*line):
     done = subprocess.run([TITHE, *line, "--json"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -96,11 +96,11 @@ def test_the_command_reads_it(tmp_path):
     model = Language()
     path = str(tmp_path / "mine.json")
     tithe.torch.record_model(model, step_of(model), path, steps=1)
-    (answer,) = told("simulate", "--model", path, "--cluster", "office_1g", "--codec", "fp32")["settings"]
+    (answer,) = report("simulate", "--model", path, "--cluster", "office_1g", "--codec", "fp32")["settings"]
     written = json.loads(Path(path).read_text())
     compute = written["forward_ms"] + written["tensors"][-1]["ready_ms"]
     assert answer["compute_ms"] == pytest.approx(compute, rel=1e-3)
-    replayed = told("replay", "--model", path, "--ranks", "2", "--link", "none", "--steps", "2")
+    replayed = report("replay", "--model", path, "--ranks", "2", "--link", "none", "--steps", "2")
     assert replayed["model"] == path
 
 

@@ -67,11 +67,11 @@ def lossless(rank, world):
     ):
         (ours, mine, state), (native, other, _) = pair(make, codec, theirs)
         assert bits(ours) == bits(native)
-        told, known = state_of(ours, mine), state_of(native, other)
-        assert told.keys() == known.keys()
+        results, known = state_of(ours, mine), state_of(native, other)
+        assert results.keys() == known.keys()
         for name, each in known.items():
             for key, value in each.items():
-                assert torch.equal(told[name][key], value), (name, key)
+                assert torch.equal(results[name][key], value), (name, key)
         state.close()
     return True
 
@@ -123,7 +123,7 @@ def test_lossless_sgd_equals_torchs():
 def parts():
     """Returns the parts under a codec with a small error, also if FSDP2 rescales gradients after the exchange: near
     1."""
-    told = []
+    results = []
     half = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float16)}
     for more in ({}, {"prepare": divided}, {"policy": half}):
         (ours, mine, state), _ = pair(adamw, "fp8", torchs, steps=9, **more)
@@ -131,9 +131,9 @@ def parts():
         found = [mine.state[p]["exp_avg_sq_part"] for p in ours.parameters()]
         assert all(part.placements == p.placements for part, p in zip(found, ours.parameters(), strict=True))
         values = torch.cat([part.to_local().flatten() for part in found])
-        told.append((values.median().item(), values.min().item()))
+        results.append((values.median().item(), values.min().item()))
         state.close()
-    return told
+    return results
 
 
 def clipped(network):
@@ -177,17 +177,17 @@ def resumed(folder):
 
 def refusals(rank):
     texts = {}
-    with pytest.raises((ValueError, tithe.Error)) as told:
+    with pytest.raises((ValueError, tithe.Error)) as results:
         tithe.torch.attach(sharded(mesh_of()), optimizer=torchs(sharded(mesh_of())), **OPTIONS)
-    texts["another model's"] = str(told.value)
+    texts["another model's"] = str(results.value)
     return texts
 
 
 def thrown_away(rank):
     """Returns the warnings of a loop that accumulates, and then clears the gradients of a step."""
-    told = []
+    results = []
     log = logging.Handler(logging.WARNING)
-    log.emit = lambda record: told.append(record.getMessage())
+    log.emit = lambda record: results.append(record.getMessage())
     network = sharded(mesh_of())
     optimizer = sgd(network)
     state = tithe.torch.attach(network, "fp8", optimizer=optimizer, **OPTIONS)
@@ -197,13 +197,13 @@ def thrown_away(rank):
             loss_of(network, rank, step).backward()
         optimizer.step()
         optimizer.zero_grad()
-    before = len(told)
+    before = len(results)
     loss_of(network, rank, 3).backward()
     optimizer.zero_grad()
     loss_of(network, rank, 4).backward()
     logging.getLogger("tithe.torch").removeHandler(log)
     state.close()
-    return before, told
+    return before, results
 
 
 def few_bits(rank, world, folder):
@@ -217,38 +217,38 @@ def few_bits(rank, world, folder):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def results(tmp_path_factory):
     return run_ranks(4, few_bits, str(tmp_path_factory.mktemp("sharded")), timeout=500)
 
 
-def test_gradient_part_of_the_squares_is_tracked_by_shard(told):
-    for rank in told:
+def test_gradient_part_of_the_squares_is_tracked_by_shard(results):
+    for rank in results:
         for median, least in rank["parts"]:
             assert 0.9 < median <= 1 and least < 1
 
 
-def test_few_bits_train_and_replicas_stay_bit_identical(told):
-    for rank, mine in enumerate(told):
+def test_few_bits_train_and_replicas_stay_bit_identical(results):
+    for rank, mine in enumerate(results):
         for name, (before, after, weights, plan) in mine["trained"].items():
             assert after < 0.6 * before, name
-            assert weights == told[rank ^ 2]["trained"][name][2], name
+            assert weights == results[rank ^ 2]["trained"][name][2], name
             assert "(squares)" in plan
         assert mine["trained"]["by mesh"][2] == mine["trained"]["by replicas="][2]
 
 
-def test_distributed_checkpoint_resumes_bit_identically(told):
-    for rank in told:
+def test_distributed_checkpoint_resumes_bit_identically(results):
+    for rank in results:
         first, second = rank["resumed"]
         assert second == first
-    assert len({str(rank["resumed"][0][2]) for rank in told}) == 4  # products differ between ranks
+    assert len({str(rank["resumed"][0][2]) for rank in results}) == 4  # products differ between ranks
 
 
-def test_unsupported_setups_are_refused_with_the_cure(told):
-    for rank in told:
+def test_unsupported_setups_are_refused_with_the_cure(results):
+    for rank in results:
         assert "has none of this model's parameters" in rank["refused"]["another model's"]
 
 
-def test_discarded_step_is_named(told):
-    for rank in told:
+def test_discarded_step_is_named(results):
+    for rank in results:
         before, texts = rank["thrown away"]
         assert before == 0 and len(texts) == 1 and "cleared without a step()" in texts[0]

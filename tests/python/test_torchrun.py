@@ -50,12 +50,12 @@ class Agents:
     def until(self, host, pattern, count=1):
         end = time.monotonic() + LIMIT
         while len(found := re.findall(pattern, self.log(host))) < count:
-            assert time.monotonic() < end, self.told()
-            assert self.agents[host].poll() is None or re.findall(pattern, self.log(host)), self.told()
+            assert time.monotonic() < end, self.log_tails()
+            assert self.agents[host].poll() is None or re.findall(pattern, self.log(host)), self.log_tails()
             time.sleep(0.05)
         return found[-1]
 
-    def told(self):
+    def log_tails(self):
         return {path.name: path.read_text()[-3000:] for path in self.folder.glob("*.*") if path.is_file()}
 
     def __enter__(self):
@@ -84,8 +84,8 @@ def test_killed_worker_and_joining_agent(tmp_path):
         job.agents["c"].kill()
         os.kill(worker, signal.SIGKILL)
         ends = {host: job.until(host, r"done (\S+) owed (\w+)") for host in "ab"}
-        assert all(job.agents[host].wait(LIMIT) == 0 for host in "ab"), job.told()
+        assert all(job.agents[host].wait(LIMIT) == 0 for host in "ab"), job.log_tails()
         logs = {host: re.findall(r"world (\d) from (\d+)", job.log(host)) for host in "abc"}
     assert ends["a"] == ends["b"] and ends["a"][1] == "True", ends
-    assert logs["a"] == logs["b"] == [("2", "0"), ("2", "4"), ("3", "8"), ("2", "12")], job.told()
+    assert logs["a"] == logs["b"] == [("2", "0"), ("2", "4"), ("3", "8"), ("2", "12")], job.log_tails()
     assert logs["c"] == [("3", "8")]

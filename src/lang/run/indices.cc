@@ -44,7 +44,7 @@ Result<Encoded> encode_indices(const Combination& of, std::string_view name, con
   TITHE_TRY(codec::check_room(name, out.size(), indices_bound(of, call.settings, in.n)));
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i)
-    finite = finite && sparse::magnitude(in.take(i)) < sparse::kFirstNonFinite;
+    finite = finite && sparse::magnitude(in.value(i)) < sparse::kFirstNonFinite;
   CallMemory memory(call.scratch, walk_bytes(of, call.settings, in.n));
   const std::span<const std::uint32_t> picked =
       Walk(of, name, call, in.n, memory).pick(in, limits_of(of, call.settings, in.n));
