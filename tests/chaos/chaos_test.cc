@@ -113,7 +113,7 @@ TEST(Chaos, OneSeed) {
   hold(number("TITHE_CHAOS_SEED", 1));
 }
 
-// A plot is a function of the seed, and a run without lanes is a function of the plot.
+// A scenario is a function of the seed, and a run without lanes is a function of the scenario.
 TEST(Chaos, SameSeedGivesTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const Scenario scenario = draw(seed);

@@ -126,7 +126,7 @@ Scenario draw(std::uint64_t seed) {
   draw_fault(random, p);
   if (p.rounds > 1 && random.one_in(4))
     p.restart = 1 + static_cast<int>(random.of(static_cast<std::uint64_t>(p.rounds - 1)));
-  Random apart(mix64(seed));  // a separate generator, so that older seeds keep their plots
+  Random apart(mix64(seed));  // a separate generator, so that older seeds keep their scenarios
   p.pacer =
       apart.any({"off", "off", "window=1,rotation=on", "window=1", "window=5000,rotation=2", "window=20000"});
   p.impatient = static_cast<std::uint32_t>(apart.one_in(2) ? apart.word() : 0);

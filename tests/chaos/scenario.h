@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A seed's plot: a job of some ranks and rounds, network conditions, and at most one fault.
+// A seed's scenario: a job of some ranks and rounds, network conditions, and at most one fault.
 #include <string>
 #include <vector>
 

@@ -18,13 +18,13 @@ using testing::fake_gpu;
 using testing::GpuTensors;
 
 // One rank's sequence of calls, as in a training loop.
-class Player {
+class RankDriver {
  public:
-  Player(const Scenario& scenario, const Run& how, Network& net, RunRecord& run_record, Rank me)
+  RankDriver(const Scenario& scenario, const Run& how, Network& net, RunRecord& run_record, Rank me)
       : scenario_(scenario),
         how_(how),
         net_(net),
-        course_(run_record),
+        record_(run_record),
         me_(me),
         on_gpu_(how.gpus && (scenario.on_gpu >> me & 1) != 0),
         end_(run_record.ends[at(me)]) {}
@@ -39,7 +39,7 @@ class Player {
     session_ = std::move(*opened);
     if (how_.states != nullptr) {
       const Status s = session_->restore((*how_.states)[at(me_)]);
-      if (!s.ok()) course_.refused[at(me_)] = s.what();
+      if (!s.ok()) record_.refused[at(me_)] = s.what();
     }
     for (int round = how_.from; round < how_.to && end_.round < 0 && !end_.left; ++round) play(round);
     if (!end_.left) save();
@@ -96,7 +96,7 @@ class Player {
   }
 
   void play(int round) {
-    RankRound& record = course_.rounds[at(me_)][at(round)];
+    RankRound& record = record_.rounds[at(me_)][at(round)];
     for (std::size_t t = 0; t < scenario_.tensors.size(); ++t)
       record.result.push_back(scenario_.gradient(t, me_, round));
     // Random conditions decide whether it is accepted: a rule may name a tensor before the first round is complete.
@@ -161,7 +161,7 @@ class Player {
   const Scenario& scenario_;
   const Run& how_;
   Network& net_;
-  RunRecord& course_;
+  RunRecord& record_;
   const Rank me_;
   const bool on_gpu_;
   bool faulty_ = false;  // the driver, from now on
@@ -202,7 +202,7 @@ RunRecord run(const Scenario& scenario, const Run& how) {
   run_record.rounds.assign(at(scenario.world), std::vector<RankRound>(at(scenario.rounds)));
   run_record.ends.resize(at(scenario.world));
   run_record.refused.resize(at(scenario.world));
-  net.run([&](Rank r) { Player(scenario, how, net, run_record, r).play(); });
+  net.run([&](Rank r) { RankDriver(scenario, how, net, run_record, r).play(); });
   for (Rank r = 0; r < scenario.world; ++r) run_record.counts.push_back(net.counts(r));
   run_record.hung = net.hung();
   run_record.clash = net.clash();

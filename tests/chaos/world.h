@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs a plot's sessions over a Network and records the data for the oracles.
+// Runs a scenario's sessions over a Network and records the data for the oracles.
 #include <optional>
 
 #include "chaos/scenario.h"
@@ -13,7 +13,7 @@ struct RankRound {
   testing::Values result, residual;  // by tensor, after commit()
   bool committed = false, dropped = false;
   std::string choices;  // at the start of the round
-  Bytes8 saved;         // if the plot saves
+  Bytes8 saved;         // if the scenario saves
 };
 
 struct RankEnd {
