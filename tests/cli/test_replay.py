@@ -135,7 +135,7 @@ WRONG = {
     "--model rows.json": "10 values are not a whole number of rows of 3",
     "--model empty.json": "not a list of a model",
     "--model text.json": "not a list of a model",
-    "--model /dev/zero": "more than 16 MiB",
+    "--model /dev/zero": "larger than 16 MiB",
     "--model hdc --link 1Gbits": "--link",
     "--model hdc --link 0Gb/s": "--link",
     "--model hdc --link fast": "--link",

@@ -163,7 +163,7 @@ def test_sessions_get_the_clusters_link_or_the_option():
         ("--model many.json --link 1Gb/s --ranks 4", ("1099511627776 values in 262144 parts", "part_values")),
         ("--model bert_base --link 1Gb/s --ranks 1000000", ("1000000 ranks", "--ranks")),
         ("--model hdc --link 1Gb/s --ranks 1000000 --sweep ranks", ("1000000 ranks", "--ranks")),
-        ("--model torn.json --cluster office_1g", ("torn.json:3", "whole?")),
+        ("--model torn.json --cluster office_1g", ("torn.json:3", "file is complete")),
         ("--model hdc:scale=1e999 --cluster office_1g", ("above 0 and at most 1",)),
         ("--model hdc --cluster office_1g --bucket-cap-mb 1e999", ("--bucket-cap-mb",)),
         ("--model hdc --cluster wan --every 30 --fragments 4", ("--fragments 4 does not divide --every 30",)),

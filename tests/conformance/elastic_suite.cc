@@ -228,7 +228,7 @@ TEST(SessionElastic, RefusesMismatchedStates) {
   };
   EXPECT_TRUE(has(open({"a"}).what(), "has 1 names for 2 ranks"));
   EXPECT_TRUE(has(open({"a", "a"}).what(), "'a' occurs twice"));
-  EXPECT_TRUE(has(open({"a", ""}).what(), "a name of 0 bytes"));
+  EXPECT_TRUE(has(open({"a", ""}).what(), "a name has 0 bytes"));
 }
 
 // A rank that continues from other states than its peers is named before any payload is sent.

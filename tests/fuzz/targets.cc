@@ -15,6 +15,7 @@ const std::vector<Target>& targets() {
     add_lang_targets(all);
     add_codec_targets(all);
     add_combine_targets(all);
+    add_delta_targets(all);
     return all;
   }();
   return kTargets;

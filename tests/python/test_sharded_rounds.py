@@ -54,7 +54,7 @@ def test_all_ranks_gather_the_same_bits() -> None:
 def test_invalid_calls_are_refused() -> None:
     session = tithe.Session.loop(1, codec="fp32")[0]
     w = np.ones(4, np.float32)
-    with pytest.raises(ValueError, match="tensor 'w' has 3 bounds: 1 ranks need 2, from 0 to 4"):
+    with pytest.raises(ValueError, match="tensor 'w' has 3 bounds: 1 ranks need 2 bounds, from 0 to 4"):
         session.reduce_scatter({"w": w}, bounds={"w": [0, 2, 4]})
     with pytest.raises(ValueError, match="bounds has an entry for 'v', which is not among the tensors"):
         session.all_gather({"w": w}, bounds={"v": [0, 4]})

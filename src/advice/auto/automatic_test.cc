@@ -190,7 +190,7 @@ TEST(SessionAuto, ChangedHostsAreMeasuredAndReportedAgain) {
   const auto advisor = engine::make_advisor(*parse_auto("auto"), context);
   advisor->restored(R"({"where":"8 ranks on hosts 8x1 of another machine","step_s":0.5})", {});
   const std::string said = joined(advisor->messages());
-  EXPECT_TRUE(has(said, "decided on 8 ranks on hosts 8x1 of another machine")) << said;
+  EXPECT_TRUE(has(said, "made on 8 ranks on hosts 8x1 of another machine")) << said;
   EXPECT_TRUE(has(said, "measures again")) << said;
   for (const char* bad : {"", "no json", "[1]", R"({"where":3})"}) {
     advisor->restored(bad, {});

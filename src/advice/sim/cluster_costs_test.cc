@@ -74,7 +74,7 @@ TEST(ClusterCosts, RefusesInvalidCostsWithFileLineAndCure) {
                 .find("my.toml:2: unknown field 'stap': eager_bytes, long_messages, many_to_one, "
                       "both_ways, step"),
             std::string::npos);
-  EXPECT_NE(said("[costs]\neager_bytes = -1\n").find("my.toml:2: eager_bytes: a whole number"),
+  EXPECT_NE(said("[costs]\neager_bytes = -1\n").find("my.toml:2: eager_bytes: must be a whole number"),
             std::string::npos);
   EXPECT_NE(said("[[codec]]\nencode = []\n").find("my.toml:1: a codec needs a name"), std::string::npos);
   EXPECT_NE(said("[[codec]]\nname = \"onebitt\"\n").find("onebit"), std::string::npos);

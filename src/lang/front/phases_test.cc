@@ -41,7 +41,7 @@ const InvalidProgram kInvalidPrograms[] = {
      "10:3: 'code' is f32; only whole numbers can be summed"},
     {"sum_of_many", "stochastic_level(x, size, 4)", "i32(clamp(x, -200, 200))",
      "10:3: 'code' can be -200 .. 200; in a sum of 256 ranks it must have 2 to 256 different values"},
-    {"sum_of_nothing", "int[] = level", "int[] = level * 0", "has room for 2 to 256 numbers"},
+    {"sum_of_nothing", "int[] = level", "int[] = level * 0", "must have 2 to 256 different values"},
     {"never_sent", "(size / 7)", "(peak / 7)", "12:16: 'peak' is not defined here"},
     {"sent_later", "largest(abs(x))", "largest(abs(x) * f32(code))",
      "'code' is sent in the later phase 'levels'"},

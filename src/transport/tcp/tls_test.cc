@@ -231,8 +231,8 @@ TEST_F(TlsListener, a_wrong_certificate_is_refused_with_the_reason) {
   const std::string foreign = folder().copy(other, "foreign");
   fs::copy_file(job + "/ca.pem", foreign + "/ca.pem", fs::copy_options::overwrite_existing);
   host_refuses(call(foreign, job), "unable to get local issuer certificate", "unknown ca");
-  host_refuses(call(job, job, 1, 2), "not for rank1.tithe", "connection");  // of another rank
-  host_refuses(call("", job), "TLS failed", "connection");                  // no TLS at all
+  host_refuses(call(job, job, 1, 2), "not issued for rank1.tithe", "connection");  // of another rank
+  host_refuses(call("", job), "TLS failed", "connection");                         // no TLS at all
   const std::string believes = folder().copy(job, "believes the expired");
   fs::copy_file(expired + "/ca.pem", believes + "/ca.pem", fs::copy_options::overwrite_existing);
   EXPECT_EQ(call(believes, expired).what(), "its certificate is refused: certificate has expired");

@@ -38,7 +38,8 @@ constexpr Lanes compress_lanes() {
   }
   return lanes;
 }
-inline constexpr Lanes kExpand = expand_lanes(), kCompress = compress_lanes();
+alignas(32) inline constexpr Lanes kExpand = expand_lanes();
+alignas(32) inline constexpr Lanes kCompress = compress_lanes();
 }  // namespace tithe::delta
 #endif
 
