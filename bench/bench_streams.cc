@@ -26,7 +26,8 @@ double seconds_of(testing::HighLatencyRanks& far, std::vector<std::uint8_t>& in,
 
 int run(int streams, int round_trip_ms, std::size_t window, std::size_t bytes, int rounds) {
   const std::chrono::milliseconds one_way(round_trip_ms / 2);
-  testing::HighLatencyRanks one({.streams = 1}, one_way, window), several({.streams = streams}, one_way, window);
+  testing::HighLatencyRanks one({.streams = 1}, one_way, window),
+      several({.streams = streams}, one_way, window);
   if (!one.opened().ok() || !several.opened().ok()) return 1;
   std::vector<double> ratios;
   for (int r = -1; r < rounds; ++r) {  // the first makes the connections

@@ -61,8 +61,9 @@ ErrorFeedback::ErrorFeedback(std::vector<ValueRange> tensors, std::vector<Feedba
 std::size_t ErrorFeedback::bytes(std::span<const FeedbackPart> parts) {
   std::size_t sum = 0;
   for (const FeedbackPart& p : parts) {
-    const std::size_t buffers = (keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)) ? 1U : 0U) +
-                             (keeps_velocity(p.spec) ? 1U : 0U);
+    const std::size_t buffers =
+        (keeps_residual(p.spec) || (p.inside && keeps_residual(*p.inside)) ? 1U : 0U) +
+        (keeps_velocity(p.spec) ? 1U : 0U);
     sum += 2 * buffers * sizeof(float) * p.values.n;
     if (const auto memory = p.spec.codec->memory)
       for (std::size_t c = 0; c + 1 < p.starts.size(); ++c)

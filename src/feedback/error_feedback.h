@@ -115,7 +115,7 @@ class ErrorFeedback {
     bool adopted = false;                  // encode only reads residuals, until the adopted ones are sent
     std::size_t buffer = 0;                // index of its StateBuffer
     std::vector<std::size_t> memory = {};  // offset of chunk c in memory_, in bytes; chunks + 1 entries
-    std::vector<double> decayed = {};    // by chunk, in the open round; empty without decay
+    std::vector<double> decayed = {};      // by chunk, in the open round; empty without decay
   };
   void fetch(StateBuffer& buffer);
   StateBuffer* find(ValueRange tensor);   // nullptr for a tensor without values

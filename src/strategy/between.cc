@@ -69,7 +69,7 @@ std::vector<Graph::Frame> frames_of(const Node& node, const std::vector<Graph::F
 // previous hosts, nearest first, because each host sends to the next host first. So no frame waits for a later one,
 // and all hosts use the same order.
 std::vector<std::size_t> arrival_order(const Shares& shares, const Graph& between, const Node& store,
-                                      int host) {
+                                       int host) {
   const auto hosts_back = [&](std::size_t frame) {
     const Node& made = between.nodes()[static_cast<std::size_t>(store.frames[frame])];
     return made.op == Op::kRecv ? (host - made.arg + shares.hosts()) % shares.hosts() : 0;

@@ -105,7 +105,8 @@ StrategyCost cost(const Place& p) {
     int senders = 0;
     for (Rank r = p.workers(); r < p.world; ++r) senders = std::max(senders, remote_ranks(p, r));
     const auto crossing = [&](int joined) {
-      return busiest_host(p, [&](const std::vector<Rank>& ranks) { return crossing_payloads(p, ranks, joined); });
+      return busiest_host(
+          p, [&](const std::vector<Rank>& ranks) { return crossing_payloads(p, ranks, joined); });
     };
     return {.steps = 2,
             .frames_sent = std::max(p.servers, others),

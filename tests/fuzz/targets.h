@@ -2,8 +2,8 @@
 #pragma once
 // All readers of external bytes, as functions that check their contracts for any bytes: one target per codec of
 // codecs.def, three over all of them (combine, contexts, lists of payloads), the readers of frames, spec strings,
-// control frames, proposals and states, weight differences, and the codec language. The test binary runs them on seeds, on the corpus and
-// on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
+// control frames, proposals and states, weight differences, and the codec language. The test binary runs them on
+// seeds, on the corpus and on seeded mutations of both; with TITHE_FUZZ=ON libFuzzer drives the same functions.
 //
 // A violated contract calls fail(), which prints it and aborts, so that a sanitizer and libFuzzer notice.
 #include <cstdint>

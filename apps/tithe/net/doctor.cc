@@ -81,7 +81,10 @@ Finding transport(const TransportKind& kind) {
   const TransportProbe found = kind.probe();
   const Status tried = found.devices.empty() ? Status() : try_transport(kind.name);
   const Result<TransportChoice> taken = choose_transport("auto");
-  Finding f{std::string(kind.name), !found.devices.empty() && found.problems.empty() && tried.ok(), found.version, {}};
+  Finding f{std::string(kind.name),
+            !found.devices.empty() && found.problems.empty() && tried.ok(),
+            found.version,
+            {}};
   for (std::size_t i = 0; i < found.devices.size(); ++i)
     f.what += (i > 0 ? " " : f.what.empty() ? "" : "; ") + found.devices[i];
   if (found.devices.empty()) f.what += "; no path to another rank";

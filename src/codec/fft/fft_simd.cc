@@ -54,7 +54,8 @@ void load_values(const EncodeInput& in, const Group& g, const fourier::Tables& t
   // Rows are so far apart that few of their lines fit in the cache at once.
   HWY_ALIGN float tile[kWidth * kWidth];
   for (std::size_t i = 0; i < 2 * t.length; i += kWidth) {
-    for (std::size_t r = 0; r < kWidth; ++r) hn::Store(load_value_at(in, row[r] + i), Floats(), tile + r * kWidth);
+    for (std::size_t r = 0; r < kWidth; ++r)
+      hn::Store(load_value_at(in, row[r] + i), Floats(), tile + r * kWidth);
     for (std::size_t column = 0; column < kWidth; column += 4) {
       VF v[4];
       for (std::size_t r = 0; r < 4; ++r) v[r] = load_quads(tile + r * kWidth + column);

@@ -303,7 +303,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
     std::size_t p = 0;
     if (how.base == nullptr)
       non_temporal ? readers[p++].block<Put::kPastCaches>(first, len, to, nullptr)
-                  : readers[p++].block<Put::kSet>(first, len, to, nullptr);
+                   : readers[p++].block<Put::kSet>(first, len, to, nullptr);
     else if (how.base != out.data())
       std::memcpy(to, how.base + first, 4 * len);
     const bool base_continues = how.base != nullptr && out.size() - first >= 2 * kBlock;

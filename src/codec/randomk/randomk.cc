@@ -120,7 +120,8 @@ Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) 
   TITHE_TRY(codec::check_room("randomk", out.size(), bound(call.settings, in.n)));
   const std::uint64_t key = begin(call, in.n, out);
   sparse::ArrayWriter writer(form(call.settings), in, out.data() + kHead);
-  const bool finite = sparse::store_residuals_and_send(in, IndexSource(key, in.n, most(call.settings, in.n)), writer);
+  const bool finite =
+      sparse::store_residuals_and_send(in, IndexSource(key, in.n, most(call.settings, in.n)), writer);
   return Encoded{.bytes = kHead + writer.finish(), .finite = finite};
 }
 

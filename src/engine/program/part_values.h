@@ -30,7 +30,7 @@ class PartValues {
   void load(int part, std::size_t first, std::size_t n);
   void unload(int part, std::size_t first, std::size_t n);
   std::span<float> values(int part) const { return at(part).values; }
-  void fill_with_nan();                                                         // all of the caller's tensors
+  void fill_with_nan();  // all of the caller's tensors
   void lend() { tithe::mark_discardable(staged_.data(), sizeof(float) * staged_.size()); }  // between rounds
 
  private:

@@ -27,7 +27,8 @@ TransportProbe probe() {
         "no network: ranks on other hosts cannot be reached; check that an interface is up, UCX_TLS and "
         "UCX_NET_DEVICES");
   else if (!has({"tcp/"}))
-    found.problems.push_back("no TCP: only hosts with RDMA can be reached; check UCX_TLS and UCX_NET_DEVICES");
+    found.problems.push_back(
+        "no TCP: only hosts with RDMA can be reached; check UCX_TLS and UCX_NET_DEVICES");
   return found;
 }
 

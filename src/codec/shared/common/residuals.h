@@ -23,9 +23,9 @@ bool store_residuals_and_pick(const EncodeInput& in, Pick pick) {
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t end = std::min(start + kSegment, in.n);
     finite = store_residuals({.grad = in.grad + start,
-                        .residual = in.residual ? in.residual + start : nullptr,
-                        .residual_out = in.residual_out ? in.residual_out + start : nullptr,
-                        .n = end - start}) &&
+                              .residual = in.residual ? in.residual + start : nullptr,
+                              .residual_out = in.residual_out ? in.residual_out + start : nullptr,
+                              .n = end - start}) &&
              finite;
     pick(end);
   }

@@ -32,7 +32,8 @@ bool store_residual_as(const EncodeInput& in) {
 }
 
 bool store_residual(const EncodeInput& in) {
-  if (in.residual) return in.residual_out ? store_residual_as<true, true>(in) : store_residual_as<true, false>(in);
+  if (in.residual)
+    return in.residual_out ? store_residual_as<true, true>(in) : store_residual_as<true, false>(in);
   return in.residual_out ? store_residual_as<false, true>(in) : store_residual_as<false, false>(in);
 }
 

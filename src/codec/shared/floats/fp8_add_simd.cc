@@ -77,7 +77,7 @@ HWY_INLINE void round_halves(std::size_t n, Piece& HWY_RESTRICT piece, std::uint
 // fp32: the float nearest to the exact result.
 template <typename Float>
 HWY_INLINE void store_residual(std::size_t n, const std::uint8_t* scales, const Piece& piece,
-                      float* HWY_RESTRICT residual_out) {
+                               float* HWY_RESTRICT residual_out) {
   for (std::size_t i = 0; i < n; i += lanes()) {
     VF off = hn::Sub(hn::Load(Floats(), piece.exact + i), promoted(hn::Load(Narrow(), piece.sum + i)));
     if (Float::kNumber != 0) off = hn::Add(off, hn::Load(Floats(), piece.more + i));
