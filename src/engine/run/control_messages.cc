@@ -2,7 +2,7 @@
 // Receiving and sending on the control channel.
 //
 // Threads: only the communication lane (or the waiting caller, without lanes), except end_work(). All under the
-// runner's mutex; only send_notes() unlocks it, while the transport accepts a message.
+// runner's mutex; only send_pending() unlocks it, while the transport accepts a message.
 // Owners: each peer has one posted receive and at most one message in flight, in memory of its Peer. The next note
 // waits until the transport has completed the previous one.
 // Failure: a message that breaks the protocol is blamed on its sender. If strangers can send, a message without the
@@ -26,7 +26,7 @@ void Runner::listen(Rank peer) {
 void Runner::lose(Peer& peer, Status why) {
   peer.gone = true;
   peer.why_gone = std::move(why);
-  if (rounds_.agreed()) tell_callers();  // callers no longer wait for messages to it
+  if (rounds_.agreed()) wake_callers();  // callers no longer wait for messages to it
 }
 
 // Handles a completed control operation. The receive is posted again before the message is handled.
@@ -34,12 +34,12 @@ void Runner::complete_control(const Completion& done) {
   const auto peer = static_cast<Rank>(done.op & 0xffffffffU);
   const auto kind = static_cast<ControlOp>(done.op >> 32 & 0x7fffffffU);
   Peer& p = at(peer);
-  if (kind == kFarewellOp) shutdown_.sent();
+  if (kind == kFarewellOp) shutdown_.message_sent();
   if (kind == kControlSend) --shown_;
-  if (kind == kNote) {
+  if (kind == kPendingSend) {
     p.out_busy = false;
-    notes_ = true;
-    if (rounds_.agreed()) tell_callers();
+    pending_ = true;
+    if (rounds_.agreed()) wake_callers();
   }
   if (kind != kControlRecv) return;
   if (done.status.code() == Code::kTooSmall && member_.strangers) {  // no rank writes such a long message
@@ -53,7 +53,7 @@ void Runner::complete_control(const Completion& done) {
     lose(p, done.status);
     if (done.status.code() == Code::kCorrupt)  // later messages of the peer cannot be trusted
       return fail({Finding::kAccused, {Code::kCorrupt, done.status.what(), peer}});
-    liveness_.look_soon();  // an awaited peer may have no other operation in flight
+    liveness_.check_soon();  // an awaited peer may have no other operation in flight
     return;
   }
   p.control_bytes += done.bytes;
@@ -66,8 +66,8 @@ void Runner::complete_control(const Completion& done) {
   if (!control.ok())
     return fail({Finding::kAccused, {control.status().code(), control.status().what(), peer}});
   take(peer, *control);
-  ++p.words;
-  p.spoke = transport_->now();
+  ++p.messages_received;
+  p.last_message = transport_->now();
 }
 
 // Dispatches a control message. The memory that a peer's messages can occupy is bounded.
@@ -110,7 +110,7 @@ void Runner::take_done(Rank peer, const Done& done) {
   p.begun = done.begun;
   p.away_ns = done.away_ns;
   p.finite[done.ended % 2] = done.finite;
-  liveness_.hear(p, true);
+  liveness_.record_sign(p, true);
   finish_round();
 }
 
@@ -130,7 +130,7 @@ void Runner::take_card(Rank peer, Card& card) {
                   fmt::format("rank {} sent descriptions of more than {} layouts that this rank has not seen",
                               peer, kMostCardsAhead),
                   peer}});
-  if (card.number < queue_.jobs().size()) liveness_.hear(p, true);
+  if (card.number < queue_.jobs().size()) liveness_.record_sign(p, true);
   const Announcement entry = entry_of(card);
   p.cards.push(std::move(card));
   match_cards();
@@ -149,9 +149,9 @@ void Runner::take_announcement(Rank peer, const Announcement& announcement) {
                               peer, announcement.ended, rounds_.ended()),
                   peer}});
   const bool held = order_.holds();
-  if (order_.awaits(peer)) liveness_.hear(at(peer), true);
+  if (order_.awaits(peer)) liveness_.record_sign(at(peer), true);
   if (const Status s = order_.take(peer, announcement); !s.ok()) return fail({Finding::kAccused, s});
-  notes_ = true;  // this rank may have to announce its own entry
+  pending_ = true;  // this rank may have to announce its own entry
   if (held && !order_.holds())
     for (const auto& job : queue_.jobs()) release(*job);
 }
@@ -163,23 +163,23 @@ void Runner::take_report(Rank peer, const Control& control) {
   // The control channel is ordered, so the peer's earlier messages have arrived or are lost. If strangers can send, a
   // damaged message is indistinguishable from a stranger's and was ignored; without this check the wait for it would
   // not end.
-  if (r.told > p.words)
-    return fail(
-        {Finding::kAccused,
-         {Code::kCorrupt,
-          fmt::format("rank {}: {} of its control messages were damaged or lost", peer, r.told - p.words),
-          peer}});
+  if (r.told > p.messages_received)
+    return fail({Finding::kAccused,
+                 {Code::kCorrupt,
+                  fmt::format("rank {}: {} of its control messages were damaged or lost", peer,
+                              r.told - p.messages_received),
+                  peer}});
   if (control.kind == ControlKind::kAsk) {
-    p.answer_pending = notes_ = true;
+    p.answer_pending = pending_ = true;
     p.answer_number = r.number;
   } else if (r.number <= p.answers || r.number > p.asks) {
     return fail({Finding::kAccused,
                  {Code::kCorrupt, fmt::format("rank {} sent an answer without a request", peer), peer}});
   } else {
     p.answers = r.number;
-    liveness_.hear(p, false);
+    liveness_.record_sign(p, false);
   }
-  liveness_.take(p, r);
+  liveness_.take_report(p, r);
 }
 
 // A farewell completes the peer's failure report; the evidence that precedes it gives the finding and the unheard
@@ -201,12 +201,12 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
       if (in_world(r) && r != peer && std::find(t.unheard.begin(), t.unheard.end(), r) == t.unheard.end())
         t.unheard.push_back(r);
   }
-  if (!shutdown_.hear(peer, t)) return;
+  if (!shutdown_.take_report(peer, t)) return;
   learn_of_commit(t);
   if (!shutdown_.open()) return;
   if (t.finding == Finding::kLeft && t.blamed == peer) {
-    p.leaves = true;
-    liveness_.look_soon();
+    p.leaving = true;
+    liveness_.check_soon();
     if (t.code == Code::kCancelled || !watching()) return;
   }
   fail({t.finding, {t.code, t.what, t.blamed}, t.witness});
@@ -215,14 +215,14 @@ void Runner::take_farewell(Rank peer, const Farewell& farewell) {
 // An echo forwards the report of a rank from which this rank receives nothing.
 void Runner::take_echo(Rank peer, const Echo& echo) {
   if (echo.of == member_.me || echo.of == peer || !shutdown_.in_progress()) return;
-  if (shutdown_.hear_of(peer, echo)) learn_of_commit(echo.failure_report);
+  if (shutdown_.take_echo(peer, echo)) learn_of_commit(echo.failure_report);
 }
 
 // A rank that has committed a round has received the done messages of all ranks. So this rank may commit it too.
 void Runner::learn_of_commit(const FailureReport& t) {
   if (!rounds_.waits() || t.round <= rounds_.round()) return;
   rounds_.agree(t.finite);
-  tell_callers();
+  wake_callers();
 }
 
 // ---- The end of a round
@@ -235,33 +235,33 @@ void Runner::end_work() {
   if (member_.me == 0) reconfiguration_.decide(rounds_.ended() + 1);
   rounds_.end_work(instant());
   finish_round();
-  notes_ = true;
-  nudge();
+  pending_ = true;
+  wake_poll();
 }
 
 // The round is agreed when every rank has ended it; it is committed if it was finite on all ranks.
 void Runner::finish_round() {
   // This rank's farewell must stay true: after sending it, only another rank's commit can agree the round.
-  if (!rounds_.waits() || shutdown_.told()) return;
+  if (!rounds_.waits() || shutdown_.report_sent()) return;
   for (Rank r = 0; r < member_.world; ++r)
     if (r != member_.me && at(r).done < rounds_.ended()) return;
   bool finite = rounds_.ended_finite();
   for (Rank r = 0; r < member_.world; ++r)
     finite = finite && (r == member_.me || at(r).finite[rounds_.ended() % 2]);
   rounds_.agree(finite);
-  tell_callers();
+  wake_callers();
 }
 
 Report Runner::report_to(Rank peer, std::uint32_t number) {
   Report report = liveness_.report_to(peer, number);
-  report.told = at(peer).told;
+  report.told = at(peer).messages_sent;
   return report;
 }
 
-bool Runner::notes_pending() const {
+bool Runner::done_messages_pending() const {
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers_[static_cast<std::size_t>(r)];
-    if (r != member_.me && !p.gone && (p.told_done < rounds_.ended() || p.out_busy)) return true;
+    if (r != member_.me && !p.gone && (p.done_sent < rounds_.ended() || p.out_busy)) return true;
   }
   return false;
 }
@@ -269,8 +269,8 @@ bool Runner::notes_pending() const {
 // Sends each peer its most important note, if the previous one is completed. The order is: a decision, an
 // announcement, a done message, an answer, an ask, a fragment of a proposal. An announcement follows the done message
 // of the previous round. A decision precedes the done message of the round to which it applies (reconfiguration.h).
-void Runner::send_notes(Hold& hold) {
-  if (!std::exchange(notes_, false)) return;
+void Runner::send_pending(Hold& hold) {
+  if (!std::exchange(pending_, false)) return;
   for (Rank r = 0; r < member_.world; ++r) {
     Peer& p = at(r);
     if (r == member_.me || p.out_busy || p.gone || !shutdown_.open()) continue;
@@ -278,12 +278,12 @@ void Runner::send_notes(Hold& hold) {
     const Bytes out(p.out.get(), kControlBytes);
     if (reconfiguration_.decision_pending(r)) {
       bytes = reconfiguration_.write_pending_decision(r, identity(), out);
-    } else if (order_.has_pending_for(r) && order_.pending_round(r) <= p.told_done) {
+    } else if (order_.has_pending_for(r) && order_.pending_round(r) <= p.done_sent) {
       bytes = write_announcement(order_.pop_pending(r), identity(), out);
-    } else if (p.told_done < rounds_.ended() || (proxy_trigger_.on() && p.told_begun < rounds_.begun())) {
-      p.told_done = rounds_.ended();
-      p.told_begun = rounds_.begun();
-      bytes = write_done({p.told_done, p.told_begun, away_ns_, rounds_.ended_finite()}, identity(), out);
+    } else if (p.done_sent < rounds_.ended() || (proxy_trigger_.on() && p.begun_sent < rounds_.begun())) {
+      p.done_sent = rounds_.ended();
+      p.begun_sent = rounds_.begun();
+      bytes = write_done({p.done_sent, p.begun_sent, away_ns_, rounds_.ended_finite()}, identity(), out);
     } else if (std::exchange(p.answer_pending, false)) {
       bytes = write_report(ControlKind::kHere, report_to(r, p.answer_number), identity(), out);
     } else if (std::exchange(p.ask_pending, false)) {
@@ -294,13 +294,14 @@ void Runner::send_notes(Hold& hold) {
       continue;
     }
     p.out_busy = true;
-    ++p.told;
+    ++p.messages_sent;
     hold.unlock();
-    const bool sent = transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kNote, r)).ok();
+    const bool sent =
+        transport_->send(r, kControlChannel, {p.out.get(), bytes}, control_op(kPendingSend, r)).ok();
     hold.take();
     if (sent) continue;
     p.out_busy = false;
-    if (rounds_.agreed()) tell_callers();
+    if (rounds_.agreed()) wake_callers();
   }
 }
 

@@ -24,12 +24,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-std::string spell(nanoseconds t) {
+std::string format_time(nanoseconds t) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(t).count();
   return ms < 10'000 ? fmt::format("{} ms", ms) : fmt::format("{} s", (ms + 500) / 1000);
 }
 
-std::string spell_bytes(std::uint64_t n) {
+std::string format_bytes(std::uint64_t n) {
   if (n < 10'000) return fmt::format("{} bytes", n);
   return n < 10'000'000 ? fmt::format("{:.1f} KB", static_cast<double>(n) / 1e3)
                         : fmt::format("{:.1f} MB", static_cast<double>(n) / 1e6);
@@ -48,23 +48,23 @@ Liveness::Liveness(const Member& member, const WaitLimits& limits, std::vector<P
       transport_(transport),
       awaited_(static_cast<std::size_t>(member.world)) {}
 
-void Liveness::hear(Peer& peer, bool gained, Instant now) {
-  peer.heard = now;
-  peer.unanswered.reset();
-  if (gained) peer.gained = now;
+void Liveness::record_sign(Peer& peer, bool progress, Instant now) {
+  peer.last_sign = now;
+  peer.unanswered_since.reset();
+  if (progress) peer.last_progress = now;
 }
 
-void Liveness::take(Peer& peer, const Report& report) {
+void Liveness::take_report(Peer& peer, const Report& report) {
   // The peer has received more of this rank's bytes. This can happen only a bounded number of times.
-  if (report.received > peer.report.received && report.received <= peer.sent) hear(peer, true);
+  if (report.received > peer.report.received && report.received <= peer.sent) record_sign(peer, true);
   peer.report = report;
   if (report.waits_for < 0 || report.waits_for >= member_.world) peer.report.waits_for = Status::kNoPeer;
   const Instant now = transport_.now();
   count_bytes(now);
   if (report.sent <= peer.received)
-    peer.on_the_way.reset();
-  else if (!peer.on_the_way)
-    peer.on_the_way = now;
+    peer.in_flight_since.reset();
+  else if (!peer.in_flight_since)
+    peer.in_flight_since = now;
 }
 
 // Compares the transport's byte counts with the known ones. Additional bytes beyond control messages are frame bytes:
@@ -76,31 +76,31 @@ void Liveness::count_bytes(Instant now) {
     const std::uint64_t all = transport_.bytes_received(r);
     if (all < p.control_bytes + p.received + 1) continue;
     p.received = all - p.control_bytes;
-    p.on_the_way.reset();
-    hear(p, true, now);
+    p.in_flight_since.reset();
+    record_sign(p, true, now);
     arrived_ = now;
   }
 }
 
 void Liveness::begin() {
   const Instant now = transport_.now();
-  floor_ = looked_ = now;
-  next_look_ = now + limits_.timeout / 8;
+  floor_ = checked_ = now;
+  next_check_ = now + limits_.timeout / 8;
   for (Peer& p : peers_) {
-    p.unanswered.reset();
-    p.on_the_way.reset();
-    p.began = now;
+    p.unanswered_since.reset();
+    p.in_flight_since.reset();
+    p.wait_began = now;
     p.received_before = p.received;
-    if (p.gone || p.leaves) next_look_ = now;
+    if (p.gone || p.leaving) next_check_ = now;
   }
 }
 
-std::vector<Rank> Liveness::unheard() const {
+std::vector<Rank> Liveness::silent_ranks() const {
   std::vector<Rank> out;
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = at(r);
     if (r == member_.me) continue;
-    const bool silent = p.unanswered && transport_.now() - *p.unanswered >= limits_.timeout / 2;
+    const bool silent = p.unanswered_since && transport_.now() - *p.unanswered_since >= limits_.timeout / 2;
     if (p.gone ? lost(p.why_gone) == Finding::kSilent : silent) out.push_back(r);
   }
   return out;
@@ -108,16 +108,16 @@ std::vector<Rank> Liveness::unheard() const {
 
 // Computes the ranks that this rank waits for, and since when. The time of an awaited message counts before the time
 // of an outgoing one.
-void Liveness::await() {
+void Liveness::find_awaited() {
   std::fill(awaited_.begin(), awaited_.end(), Awaited{});
-  const auto add = [&](Rank r, Instant since, bool must_send, bool says) {
+  const auto add = [&](Rank r, Instant since, bool must_send, bool control) {
     Awaited& a = awaited_[static_cast<std::size_t>(r)];
     if ((must_send && !a.must_send) ||
-        (must_send == a.must_send && (since < a.since || !(a.must_send || a.takes))))
+        (must_send == a.must_send && (since < a.since || !(a.must_send || a.outgoing))))
       a.since = since;
     a.must_send |= must_send;
-    a.says |= says;
-    a.takes |= !must_send;
+    a.control |= control;
+    a.outgoing |= !must_send;
   };
   for (const auto& job : queue_.jobs()) {
     if (job->state == Job::State::kAwaitsCards)
@@ -139,15 +139,15 @@ void Liveness::await() {
 Report Liveness::report_to(Rank peer, std::uint32_t number) {
   Report r{
       .number = number, .round = rounds_.uncommitted(), .received = at(peer).received, .sent = at(peer).sent};
-  if (!needed()) return r;
+  if (!waits()) return r;
   r.state = Report::State::kWorks;
-  await();
+  find_awaited();
   for (const bool must_send : {true, false}) {
     for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
       // The receiver of the report is checked first.
       const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);
       const Awaited& a = awaited_[static_cast<std::size_t>(q)];
-      if (must_send ? a.must_send : a.takes) r.waits_for = q;
+      if (must_send ? a.must_send : a.outgoing) r.waits_for = q;
     }
   }
   if (r.waits_for != Status::kNoPeer) r.state = Report::State::kWaits;
@@ -155,80 +155,81 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
 }
 
 // Shifts all clocks by the time in which this rank did not check them.
-void Liveness::forgive(Instant now) {
-  const nanoseconds away = now - looked_;
-  looked_ = now;
-  if (away <= limits_.timeout / 4) return;
-  const auto later = [&](Instant& t) { t = std::min(now, t + away); };
+void Liveness::discount_pause(Instant now) {
+  const nanoseconds pause = now - checked_;
+  checked_ = now;
+  if (pause <= limits_.timeout / 4) return;
+  const auto later = [&](Instant& t) { t = std::min(now, t + pause); };
   for (Peer& p : peers_) {
-    later(p.heard);
-    later(p.gained);
-    if (p.unanswered) later(*p.unanswered);
-    if (p.on_the_way) later(*p.on_the_way);
+    later(p.last_sign);
+    later(p.last_progress);
+    if (p.unanswered_since) later(*p.unanswered_since);
+    if (p.in_flight_since) later(*p.in_flight_since);
   }
 }
 
 // Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers to be asked.
-std::optional<Trouble> Liveness::look() {
+std::optional<Trouble> Liveness::check() {
   const Instant now = transport_.now();
   const nanoseconds quarter = limits_.timeout / 4;
-  forgive(now);
+  discount_pause(now);
   count_bytes(now);
-  await();
+  find_awaited();
   Instant next = now + limits_.timeout / 8;
   bool ask = false;
   for (Rank r = 0; r < member_.world; ++r) {
     const Awaited& a = awaited_[static_cast<std::size_t>(r)];
-    if (!a.must_send && !a.takes) continue;
-    at(r).heard = std::max({at(r).heard, a.since, floor_});
-    at(r).gained = std::max({at(r).gained, a.since, floor_});
-    if (auto trouble = look_at(r, a, now)) return trouble;
+    if (!a.must_send && !a.outgoing) continue;
+    at(r).last_sign = std::max({at(r).last_sign, a.since, floor_});
+    at(r).last_progress = std::max({at(r).last_progress, a.since, floor_});
+    if (auto trouble = check_peer(r, a, now)) return trouble;
     ask = ask || now - std::max(a.since, floor_) >= quarter;
-    next = std::min(next, at(r).heard + limits_.timeout);
+    next = std::min(next, at(r).last_sign + limits_.timeout);
   }
   if (ask)
     for (Rank r = 0; r < member_.world; ++r) {
       Peer& p = at(r);
-      if (r == member_.me || p.gone || now - p.asked < quarter) continue;
-      p.asked = now;
+      if (r == member_.me || p.gone || now - p.last_ask < quarter) continue;
+      p.last_ask = now;
       p.ask_pending = true;
-      if (!p.unanswered) p.unanswered = now;
+      if (!p.unanswered_since) p.unanswered_since = now;
     }
-  next_look_ = std::max(next, now + std::chrono::microseconds(100));
+  next_check_ = std::max(next, now + std::chrono::microseconds(100));
   return std::nullopt;
 }
 
-std::optional<Trouble> Liveness::look_at(Rank peer, const Awaited& a, Instant now) const {
+std::optional<Trouble> Liveness::check_peer(Rank peer, const Awaited& a, Instant now) const {
   const Peer& p = at(peer);
   // A peer that leaves between two buckets of a round has sent all frames that it had begun. These may still arrive;
   // frames that it had not begun never will.
-  if (p.leaves && (a.says || now - p.gained >= limits_.timeout / 4))
+  if (p.leaving && (a.control || now - p.last_progress >= limits_.timeout / 4))
     return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
-  if ((a.says || p.withdrew) && p.gone)
+  if ((a.control || p.cancelled) && p.gone)
     return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
   // While bytes of other ranks arrive, the peer's messages may be queued behind them on this rank's link.
   const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
-  if (const nanoseconds quiet = now - p.heard;
-      quiet >= limit && p.unanswered && now - *p.unanswered >= limits_.timeout / 4)
+  if (const nanoseconds quiet = now - p.last_sign;
+      quiet >= limit && p.unanswered_since && now - *p.unanswered_since >= limits_.timeout / 4)
     return Trouble{Finding::kSilent,
-                   {Code::kTimeout, fmt::format("it sent nothing for {}", spell(limit)), peer}};
+                   {Code::kTimeout, fmt::format("it sent nothing for {}", format_time(limit)), peer}};
   // A stuck link: the peer waits for this rank, its bytes are in flight, and no bytes arrive from it or from any
   // rank.
-  if (a.must_send && p.on_the_way && now - std::max({*p.on_the_way, p.gained, arrived_}) >= limits_.timeout &&
+  if (a.must_send && p.in_flight_since &&
+      now - std::max({*p.in_flight_since, p.last_progress, arrived_}) >= limits_.timeout &&
       p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
     const std::uint64_t came = p.received - p.received_before;
-    const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.began).count());
+    const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.wait_began).count());
     return Trouble{
         Finding::kStuck,
         {Code::kTimeout,
          fmt::format(
              "the link from rank {} to rank {} is stuck or too slow: {} of {} arrived in {} ({:.3g} Mbit/s), "
              "and nothing more for {}; both ranks are alive; if the link is only slow, raise timeout",
-             peer, member_.me, spell_bytes(came), spell_bytes(p.report.sent - p.received_before),
-             spell(now - p.began), static_cast<double>(came) * 8e-6 / seconds,
-             spell(now - std::max(p.gained, p.began)))}};
+             peer, member_.me, format_bytes(came), format_bytes(p.report.sent - p.received_before),
+             format_time(now - p.wait_began), static_cast<double>(came) * 8e-6 / seconds,
+             format_time(now - std::max(p.last_progress, p.wait_began)))}};
   }
-  if (const nanoseconds waited = now - p.gained; waited >= limits_.patience && p.answers > 0)
+  if (const nanoseconds waited = now - p.last_progress; waited >= limits_.patience && p.answers > 0)
     return idle(waited);
   return std::nullopt;
 }
@@ -244,15 +245,15 @@ Trouble Liveness::idle(nanoseconds waited) const {
                  state == Report::State::kIdle
                      ? fmt::format("rank {} is alive, but did not pass its buckets or end the round for {}; "
                                    "if it needs more time, raise patience",
-                                   r, spell(waited))
+                                   r, format_time(waited))
                      : fmt::format(
                            "rank {} is alive and has computed for {}; if it needs more time, raise patience",
-                           r, spell(waited)),
+                           r, format_time(waited)),
                  r}};
   return {Finding::kIdle,
           {Code::kTimeout, fmt::format("ranks wait for each other in a cycle for {}, all of them alive: pass "
                                        "the same buckets in the same order on all ranks",
-                                       spell(waited))}};
+                                       format_time(waited))}};
 }
 
 }  // namespace tithe::engine

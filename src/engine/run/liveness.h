@@ -2,7 +2,7 @@
 #pragma once
 // Liveness tracks the ranks that this rank waits for, and the time since each last sent anything. It owns the
 // clocks here and in each Peer, and reads the queue and the rounds. It has no effect except the trouble that it
-// returns. Under the runner's mutex; look() runs on the communication lane.
+// returns. Under the runner's mutex; check() runs on the communication lane.
 #include <optional>
 
 #include "engine/run/bucket_order.h"
@@ -24,34 +24,34 @@ class Liveness {
            const Rounds& rounds, const BucketOrder& order, Transport& transport);
 
   // True if this rank waits for other ranks.
-  bool needed() const { return queue_.active() > 0 || rounds_.waits(); }
+  bool waits() const { return queue_.active() > 0 || rounds_.waits(); }
   void begin();  // starts a wait: earlier silence does not count
-  // Restarts the peer's clocks. gained: the peer sent more than an answer.
-  void hear(Peer& peer, bool gained) { hear(peer, gained, transport_.now()); }
-  static void hear(Peer& peer, bool gained, Instant now);
-  void take(Peer& peer, const Report& report);  // from an ask or an answer
+  // Restarts the peer's clocks. progress: the peer sent more than an answer.
+  void record_sign(Peer& peer, bool progress) { record_sign(peer, progress, transport_.now()); }
+  static void record_sign(Peer& peer, bool progress, Instant now);
+  void take_report(Peer& peer, const Report& report);  // from an ask or an answer
   Report report_to(Rank peer, std::uint32_t number);
 
-  Instant next_look() const { return next_look_; }
-  void look_soon() { next_look_ = {}; }
+  Instant next_check() const { return next_check_; }
+  void check_soon() { next_check_ = {}; }
   // Checks all clocks. Sets Peer::ask_pending for peers that must be asked. Returns a failure if there is one.
-  std::optional<Trouble> look();
-  std::vector<Rank> unheard() const;  // peers that have not answered for half a timeout
+  std::optional<Trouble> check();
+  std::vector<Rank> silent_ranks() const;  // peers that have not answered for half a timeout
 
  private:
   // The messages that this rank awaits from another rank, and since when.
   struct Awaited {
     bool must_send = false;  // the peer must send a message
-    bool says = false;       // a control message is one of them
-    bool takes = false;      // a message of this rank to the peer is in flight
+    bool control = false;    // a control message is one of them
+    bool outgoing = false;   // a message of this rank to the peer is in flight
     Instant since = {};
   };
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   const Peer& at(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
-  void forgive(Instant now);
+  void discount_pause(Instant now);
   void count_bytes(Instant now);
-  void await();  // fills awaited_
-  std::optional<Trouble> look_at(Rank peer, const Awaited& a, Instant now) const;
+  void find_awaited();  // fills awaited_
+  std::optional<Trouble> check_peer(Rank peer, const Awaited& a, Instant now) const;
   Trouble idle(std::chrono::nanoseconds waited) const;
 
   const Member& member_;
@@ -63,7 +63,7 @@ class Liveness {
   Transport& transport_;
   std::vector<Awaited> awaited_;  // by rank; reused
   Instant floor_ = {};            // clocks start here at the earliest
-  Instant looked_ = {}, next_look_ = {};
+  Instant checked_ = {}, next_check_ = {};
   Instant arrived_ = {};  // when frame bytes last arrived, from any rank
 };
 

@@ -4,7 +4,7 @@
 // Threads: only the communication lane (or the waiting caller, without lanes), under the runner's mutex, which is
 // unlocked while the transport accepts a batch of messages and while it polls.
 // Owners: a unit owns the memory of its messages, and lends it to the transport until the operation completes.
-// Failure: a failed message of a step ends the session; part() cancels the operations in flight.
+// Failure: a failed message of a step ends the session; shut_down() cancels the operations in flight.
 #include <algorithm>
 
 #include "engine/run/operations.h"
@@ -33,7 +33,7 @@ std::size_t Runner::show_card(Job& job) {
 void Runner::post(Hold& hold) {
   while (!queue_.cards().empty() && shutdown_.open()) {
     Job& job = *queue_.cards().pop();
-    for (Peer& p : peers_) ++p.told;
+    for (Peer& p : peers_) ++p.messages_sent;
     hold.unlock();
     const std::size_t shown = show_card(job);
     hold.take();
@@ -113,18 +113,18 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   do {  // these unlock, and no thread wakes this one meanwhile
     post(hold);
     build(hold);
-    send_notes(hold);
-  } while (shutdown_.open() && (has_mail() || notes_ || reconfiguration_.has_work() ||
+    send_pending(hold);
+  } while (shutdown_.open() && (has_mail() || pending_ || reconfiguration_.has_work() ||
                                 (runs_itself() && run_some(hold, lanes_))));
   if (shutdown_.in_progress()) {
-    if (part()) return;
+    if (shut_down()) return;
     wait = std::min<nanoseconds>(wait, milliseconds(10));
   } else if (watching()) {
-    wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
+    wait = std::clamp<nanoseconds>(liveness_.next_check() - instant(), nanoseconds(0), wait);
   }
   // A caller that waits until this rank's done message is sent sleeps until it is woken.
-  const bool telling = rounds_.agreed() && notes_pending() && instant() < told_by();
-  if (telling) wait = std::min<nanoseconds>(wait, told_by() - instant());
+  const bool sending = rounds_.agreed() && done_messages_pending() && instant() < send_deadline();
+  if (sending) wait = std::min<nanoseconds>(wait, send_deadline() - instant());
   if (stop_) return;
   if (const std::optional<Instant> at = proxy_due_at()) {
     if (*at <= instant()) {
@@ -141,10 +141,10 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   const Instant now = instant();
   for (std::size_t k = 0; k < count; ++k) complete(completions_[k], recorder_.on() ? instant() : now);
   hand_over();
-  if (telling && now >= told_by()) tell_callers();
-  if (!watching() || now < liveness_.next_look()) return;
-  if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
-  notes_ = true;  // look() may have set ask_pending
+  if (sending && now >= send_deadline()) wake_callers();
+  if (!watching() || now < liveness_.next_check()) return;
+  if (const std::optional<Trouble> trouble = liveness_.check()) return fail(*trouble);
+  pending_ = true;  // check() may have set ask_pending
 }
 
 // Handles a completed operation. If a peer's message fails, the peer is lost or has sent wrong bytes; a cancelled
@@ -160,8 +160,8 @@ void Runner::complete(const Completion& done, Instant now) {
   // Its farewell follows on the control channel; until then the message counts as missing.
   if (done.status.code() == Code::kCancelled) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
-    at(step.peer).withdrew = true;
-    return liveness_.look_soon();  // if the peer sends no farewell, no completion reports it
+    at(step.peer).cancelled = true;
+    return liveness_.check_soon();  // if the peer sends no farewell, no completion reports it
   }
   if (!done.status.ok()) {
     if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
@@ -174,7 +174,7 @@ void Runner::complete(const Completion& done, Instant now) {
   }
   if (step.kind == StepKind::kRecv) {
     task.job->unit->received(step, done.bytes);
-    Liveness::hear(at(step.peer), true, now);
+    Liveness::record_sign(at(step.peer), true, now);
   }
   if (send_window_.on() && step.kind == StepKind::kSend) send_window_.done(paced(task));
   recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));

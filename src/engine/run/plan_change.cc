@@ -23,9 +23,9 @@ Status Runner::propose(std::string text, std::uint64_t after) {
   if (after > 0 && after <= rounds_.ended())
     return {Code::kInvalid, "the previous round has ended: propose a later round, or round 0"};
   reconfiguration_.propose(std::move(text), after);
-  notes_ = true;
+  pending_ = true;
   if (lanes_ == 0) build(hold);
-  nudge();
+  wake_poll();
   return {};
 }
 
@@ -53,8 +53,8 @@ void Runner::build_now(const Reconfiguration::Work& work) {
   Answer answer = builder_.build(work.number, work.text);
   const Hold hold(*this);
   reconfiguration_.built(std::move(answer));
-  notes_ = true;
-  nudge();
+  pending_ = true;
+  wake_poll();
 }
 
 // ---- Programs that are late
@@ -90,7 +90,7 @@ void Runner::take_proposal(Rank peer, Control& control) {
                        ? reconfiguration_.take(peer, control.answer)
                        : reconfiguration_.take(peer, control.decision, at(peer).done);
   if (!s.ok()) return fail({Finding::kAccused, s});
-  notes_ = true;  // there may be a decision or a fragment to send
+  pending_ = true;  // there may be a decision or a fragment to send
 }
 
 }  // namespace tithe::engine

@@ -96,7 +96,7 @@ void Runner::show(Job& job) {
   const Hold hold(*this);
   write_card_of(job);
   queue_.show(job);
-  nudge();
+  wake_poll();
 }
 
 std::unique_ptr<Unit> Runner::forget(Job& job) {
@@ -123,15 +123,15 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
     job.card.place = entry.place;
     write_card_of(job);
   }
-  job.untold = ticket;
+  job.ticket = ticket;
   rounds_.begin(round);
   for (Rank r = 0; r < member_.world; ++r)
-    if (at(r).leaves) {
+    if (at(r).leaving) {
       fail({Finding::kLeft, {Code::kPeerLost, shutdown_.report_of(r)->what, r}, r});
       return {};
     }
   job.unit->begin(bucket, round);
-  if (proxy_trigger_.on()) notes_ = true;
+  if (proxy_trigger_.on()) pending_ = true;
   if (!watching()) liveness_.begin();
   queue_.begin(job, instant());
   recorder_.stats().values += job.unit->values();
@@ -140,7 +140,7 @@ Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t rou
   hand_over_entry(entry, in_card);
   if (shutdown_.open()) release(job);
   hand_over();
-  nudge();  // peers may need this rank's answers from now on
+  wake_poll();  // peers may need this rank's answers from now on
   return {};
 }
 
@@ -171,8 +171,8 @@ void Runner::hand_over_entry(const Announcement& entry, bool in_card) {
   if (!shutdown_.open()) return;
   if (const Status s = order_.add(entry, in_card); !s.ok()) fail({Finding::kAccused, s});
   if (!order_.has_pending()) return;
-  notes_ = true;
-  nudge();
+  pending_ = true;
+  wake_poll();
 }
 
 // Starts a job if the cards of all ranks for its layout are equal and the bucket order does not hold the round. Fails
@@ -197,7 +197,7 @@ void Runner::finish(const Task& task) {
 }
 
 void Runner::done(Job& job) {
-  if (job.awaited > 0) tell_callers();
+  if (job.awaited > 0) wake_callers();
   end_ticket(job);
   end_work();
 }
@@ -209,13 +209,13 @@ void Runner::hand_over(bool runs_on) {
   if (!runs_itself())
     wakeups_.lanes = std::min(wakeups_.lanes + fresh, static_cast<std::size_t>(idle_));
   else if (!runs_on)
-    nudge();
-  if (has_mail()) nudge();
+    wake_poll();
+  if (has_mail()) wake_poll();
 }
 
 bool Runner::runs_itself() const { return lanes_ > 0 && queue_.light(); }
 
-void Runner::nudge() {
+void Runner::wake_poll() {
   if (std::exchange(polling_, false)) wakeups_.poll = true;
 }
 
@@ -229,12 +229,12 @@ void Runner::fail(const Trouble& trouble) {
                    .witness = trouble.witness == Status::kNoPeer ? member_.me : trouble.witness,
                    .blamed = trouble.why.peer(),
                    .round = rounds_.uncommitted(),
-                   .unheard = liveness_.unheard(),
+                   .unheard = liveness_.silent_ranks(),
                    .what = trouble.why.what()},
                   instant());
   queue_.drop();
   send_window_.drop();
-  nudge();
+  wake_poll();
 }
 
 void Runner::withdraw() {
@@ -249,14 +249,15 @@ void Runner::withdraw() {
 // Sends this rank's report and cancels its operations, once; then waits for the reports of other ranks. Frames may
 // still be in flight when the shutdown is over. The jobs own their memory, and only compute steps use the caller's
 // tensors.
-bool Runner::part() {
-  if (!shutdown_.told()) {
+bool Runner::shut_down() {
+  if (!shutdown_.report_sent()) {
     // If a peer reported this rank as silent, this rank has been asking it too. Without an answer for half a timeout,
     // neither rank receives from the other, and this rank reports it in turn.
-    if (const Rank witness = shutdown_.missed_by();
-        witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
-      shutdown_.miss(witness);
-    shutdown_.tell(*transport_, peers_, identity(), rounds_.uncommitted(), rounds_.agreed_finite());
+    if (const Rank witness = shutdown_.silence_witness();
+        witness >= 0 && !at(witness).gone &&
+        transport_->now() - at(witness).last_message >= limits_.timeout / 2)
+      shutdown_.add_silent(witness);
+    shutdown_.send_report(*transport_, peers_, identity(), rounds_.uncommitted(), rounds_.agreed_finite());
     // A cancelled message keeps its place on its channel (Transport, in_place), so no peer takes a later frame for
     // it.
     for (const auto& job : queue_.jobs())
@@ -265,7 +266,7 @@ bool Runner::part() {
   }
   shutdown_.relay(*transport_, peers_, identity());
   if (running_ > 0 || !shutdown_.finish(instant(), peers_, rounds_.waits())) return false;
-  tell_callers();
+  wake_callers();
   for (const auto& job : queue_.jobs()) end_ticket(*job);
   return true;
 }

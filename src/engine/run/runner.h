@@ -162,7 +162,7 @@ class Runner {
   std::int64_t trace_ns() const { return recorder_.on() ? now_ns() : 0; }
   Peer& at(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   ControlIdentity identity() const { return {member_.me, member_.world, member_.tags.get()}; }
-  bool watching() const { return shutdown_.open() && liveness_.needed(); }
+  bool watching() const { return shutdown_.open() && liveness_.waits(); }
 
   // All functions below require mutex_. Functions that take the hold unlock it in between.
   void write_card_of(Job& job);
@@ -172,10 +172,10 @@ class Runner {
   void finish(const Task& task);
   void done(Job& job);
   void hand_over(bool runs_on = false);  // wakes threads for the ready steps
-  void nudge();                          // wakes the communication lane
-  void tell_callers() { wakeups_.news = true; }
+  void wake_poll();                      // wakes the communication lane
+  void wake_callers() { wakeups_.news = true; }
   void end_ticket(Job& job);
-  void tell_ends();  // called without the lock
+  void report_ends();  // called without the lock
   template <typename Work>
   void drive(Hold& hold, Work work);                          // one caller at a time does the lanes' work
   void block(Hold& hold, const std::function<bool()>& over);  // the caller waits until over()
@@ -191,12 +191,12 @@ class Runner {
   void stop();
   void fail(const Trouble& trouble);
   void withdraw();
-  bool part();  // true: the session is over
+  bool shut_down();  // true: the session is over
 
   // message_io.cc
   std::size_t show_card(Job& job);  // returns the number of peers
   void post(Hold& hold);
-  bool has_mail() const { return queue_.has_mail() || send_window_.has_next(); }
+  bool has_ready() const { return queue_.has_mail() || send_window_.has_next(); }
   void post_batch(Hold& hold);
   Task task_of(OpId op) const;
   SendWindow::Send paced(const Task& task) const;
@@ -215,12 +215,12 @@ class Runner {
   void take_echo(Rank peer, const Echo& echo);
   void learn_of_commit(const FailureReport& t);
   Report report_to(Rank peer, std::uint32_t number);
-  void end_work();             // ends the work of a closing round if its jobs are done
-  void finish_round();         // agrees the round if all ranks have ended it
-  bool notes_pending() const;  // some peer lacks this rank's done message
-  Instant told_by() const { return rounds_.since() + limits_.timeout; }  // the wait for peers ends then
+  void end_work();                     // ends the work of a closing round if its jobs are done
+  void finish_round();                 // agrees the round if all ranks have ended it
+  bool done_messages_pending() const;  // some peer lacks this rank's done message
+  Instant send_deadline() const { return rounds_.since() + limits_.timeout; }  // the wait for peers ends then
   void lose(Peer& peer, Status why);  // the transport can receive no more from the peer
-  void send_notes(Hold& hold);
+  void send_pending(Hold& hold);
   std::optional<Instant> proxy_due_at();  // the time at which the proxy must run
 
   // plan_change.cc
@@ -253,7 +253,7 @@ class Runner {
   int callers_ = 0;           // waiting callers
   bool driven_ = false;       // without lanes: a caller does the lanes' work
   bool polling_ = false;      // the poll has not been woken yet
-  bool notes_ = false;        // send_notes() may have work
+  bool pending_ = false;      // send_pending() may have work
   std::size_t shown_ = 0;     // cards in flight
   std::size_t matched_ = 0;   // layouts whose cards were compared: a prefix
   std::uint64_t job_ = 0;     // drawn by rank 0

@@ -8,19 +8,19 @@
 //   caller          sleeps on news_ until its job is done, or the round is agreed and all peers have this rank's done
 //                   message, or the session is over; ~Runner sleeps until the shutdown is over. done() wakes it for a
 //                   job with waiting callers; finish_round() and take_farewell() for a round; complete_control(),
-//                   send_notes() and lose() for a done message that was sent or cannot be sent; turn() when sending
-//                   has taken too long; part() at the end of the session. With `interrupted` it also wakes
+//                   send_pending() and lose() for a done message that was sent or cannot be sent; turn() when sending
+//                   has taken too long; shut_down() at the end of the session. With `interrupted` it also wakes
 //                   periodically
-//   communication   sleeps in poll() until an operation completes, wake() is called or its timeout is over. nudge()
+//   communication   sleeps in poll() until an operation completes, wake() is called or its timeout is over. wake_poll()
 //   lane            wakes it, from hand_over (sends, receives, cards), end_work (done messages), fail (farewells) and
 //                   run_some (the last step of a session that shuts down). stop() calls wake() itself
 //
 // Without lanes, one caller at a time does the lanes' work (drive). The others sleep on news_, and a caller that
 // leaves wakes them.
 //
-// No nudge is lost. turn() checks all queues and sets polling_ under one lock of mutex_. Work that was added before
+// No wake_poll is lost. turn() checks all queues and sets polling_ under one lock of mutex_. Work that was added before
 // is seen by the check. For work that is added later, wake() also ends a poll that has not begun yet
-// (Transport::wake). One wake suffices for a poll: the first nudge clears polling_, and its thread calls wake() as
+// (Transport::wake). One wake suffices for a poll: the first wake_poll clears polling_, and its thread calls wake() as
 // soon as it unlocks. A thread that comes in between finds polling_ cleared and relies on that call. A late wake()
 // ends the next poll; the lane checks the queues and polls again. Work that the lane adds while it completes
 // operations (answers, notes) is seen in its next turn.
@@ -54,7 +54,7 @@ void Runner::Hold::unlock() {
   if (calls.news) runner_.news_.notify_all();
   if (calls.poll) runner_.transport_->wake();
   for (std::size_t n = calls.lanes; n > 0; --n) runner_.work_.notify_one();
-  if (calls.ends) runner_.tell_ends();
+  if (calls.ends) runner_.report_ends();
   if (calls.due > 0) runner_.proxy_trigger_.due(calls.due - 1);
 }
 
@@ -73,14 +73,14 @@ void Runner::Hold::sleep(std::condition_variable& until, bool asks) {
 // ---- The ends of tickets
 
 void Runner::end_ticket(Job& job) {
-  const std::uint64_t ticket = std::exchange(job.untold, 0);
+  const std::uint64_t ticket = std::exchange(job.ticket, 0);
   if (ticket == 0 || !ended_) return;
   ends_.push({ticket, shutdown_.verdict()});
   wakeups_.ends = true;
 }
 
 // Ends of tickets are reported without the lock, in order: only the thread that removes an entry reports it.
-void Runner::tell_ends() {
+void Runner::report_ends() {
   std::unique_lock lock(mutex_);
   while (!ends_.empty()) {
     const End end = ends_.pop();
@@ -113,7 +113,7 @@ void Runner::guarded(Hold& hold, Next next) {
   } catch (const std::bad_alloc&) {
     hold.take();
     starved_ = shutdown_.open();
-    nudge();
+    wake_poll();
     hold.unlock();
     std::this_thread::sleep_for(milliseconds(1));  // memory may become free for the shutdown
     hold.take();
@@ -149,7 +149,7 @@ void Runner::block(Hold& hold, const std::function<bool()>& over) {
       if (!over()) turn(hold, limits_.interrupted ? nanoseconds(kInterrupts) : kIdle);
     });
   }
-  if (--callers_ > 0 && lanes_ == 0) tell_callers();
+  if (--callers_ > 0 && lanes_ == 0) wake_callers();
   recorder_.stats().wait_ns += static_cast<std::uint64_t>(now_ns() - begin);
 }
 
@@ -171,7 +171,7 @@ Result<bool> Runner::poll(const Job& job) {
       turn(hold, nanoseconds(0));
       while (run_some(hold, 0)) post(hold);
     });
-    if (callers_ > 0) tell_callers();
+    if (callers_ > 0) wake_callers();
   }
   if (shutdown_.over()) return shutdown_.verdict();
   return shutdown_.open() && job.state == Job::State::kDone;
@@ -199,7 +199,7 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   // watch the peers of an agreed round, so a peer that accepts nothing is given the same timeout here.
   Instant ask = instant() + kInterrupts;
   ++callers_;
-  while (shutdown_.open() && notes_pending() && instant() < told_by()) {
+  while (shutdown_.open() && done_messages_pending() && instant() < send_deadline()) {
     if (limits_.interrupted && instant() >= ask) {
       ask = instant() + kInterrupts;
       if (interrupted(hold)) withdraw();
@@ -209,7 +209,7 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
       hold.sleep(news_, limits_.interrupted != nullptr);
     }
   }
-  if (--callers_ > 0 && lanes_ == 0) tell_callers();
+  if (--callers_ > 0 && lanes_ == 0) wake_callers();
   rounds_.stop_waiting();
   if (!rounds_.agreed()) return shutdown_.verdict();
   return rounds_.agreed_finite();
@@ -228,7 +228,7 @@ void Runner::cancel() {
       drive(hold, [&] { turn(hold, milliseconds(10)); });
   }
   --callers_;
-  tell_callers();
+  wake_callers();
 }
 
 void Runner::give_up(const Status& why) {
@@ -246,7 +246,7 @@ Status Runner::present() const {
   const std::lock_guard lock(mutex_);
   TITHE_TRY(shutdown_.verdict());
   for (std::size_t r = 0; r < peers_.size(); ++r)
-    if (peers_[r].gone && !peers_[r].leaves)
+    if (peers_[r].gone && !peers_[r].leaving)
       return {Code::kPeerLost, peers_[r].why_gone.what(), static_cast<Rank>(r)};
   return {};
 }
@@ -285,7 +285,7 @@ bool Runner::run_some(Hold& hold, int lane) {
   hold.take();
   --running_;
   if (!shutdown_.open()) {
-    nudge();
+    wake_poll();
   } else if (!status.ok()) {
     fail({Finding::kAccused, status});
   } else {
