@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The operation ids that the runner gives to the transport.
+// The operation ids that the runner gives to the transport, and this rank's identity in control messages.
 #include "engine/run/job.h"
 
 namespace tithe::engine {
@@ -14,5 +14,9 @@ inline OpId control_op(ControlOp op, Rank peer) {
   return kControlBit | static_cast<OpId>(op) << 32 | static_cast<OpId>(peer);
 }
 inline OpId step_op(const Job& job, int step) { return OpId{job.number} << 32 | static_cast<OpId>(step); }
+
+inline ControlIdentity identity_of(const Member& member) {
+  return {member.me, member.world, member.tags.get()};
+}
 
 }  // namespace tithe::engine

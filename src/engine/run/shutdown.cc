@@ -63,12 +63,27 @@ void Shutdown::begin(FailureReport mine, Instant now) {
   since_ = now;
 }
 
-bool Shutdown::take_report(Rank peer, FailureReport failure_report) {
-  if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return false;
-  reports_[static_cast<std::size_t>(peer)] =
-      // The peer's own report replaces a relayed one.
-      std::move(failure_report);
-  return true;
+// The evidence gives the finding and the silent ranks; a farewell without evidence accuses. The peer's own report
+// replaces a relayed one.
+const FailureReport* Shutdown::take_farewell(Rank peer, const Farewell& farewell,
+                                             const std::optional<Evidence>& evidence) {
+  if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return nullptr;
+  const auto in_world = [&](Rank r) { return r >= 0 && r < member_.world; };
+  FailureReport& report = reports_[static_cast<std::size_t>(peer)].emplace(
+      FailureReport{.finding = Finding::kAccused,
+                    .code = farewell.code,
+                    .witness = peer,
+                    .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
+                    .round = farewell.round,
+                    .finite = farewell.finite,
+                    .what = farewell.what});
+  if (!evidence) return &report;
+  report.finding = evidence->finding;
+  if (in_world(evidence->witness)) report.witness = evidence->witness;
+  for (const Rank r : evidence->unheard)
+    if (in_world(r) && r != peer && std::ranges::find(report.unheard, r) == report.unheard.end())
+      report.unheard.push_back(r);
+  return &report;
 }
 
 bool Shutdown::take_echo(Rank peer, const Echo& echo) {
@@ -79,18 +94,6 @@ bool Shutdown::take_echo(Rank peer, const Echo& echo) {
   else if (!receives_nothing(peer, echo.of))
     silent_pairs_.emplace_back(peer, echo.of);
   return echo.spoke;
-}
-
-Rank Shutdown::silence_witness() const {
-  const FailureReport& mine = *report_of(member_.me);
-  return mine.finding == Finding::kSilent && mine.blamed == member_.me && mine.witness != member_.me
-             ? mine.witness
-             : Status::kNoPeer;
-}
-
-void Shutdown::add_silent(Rank rank) {
-  std::vector<Rank>& unheard = reports_[static_cast<std::size_t>(member_.me)]->unheard;
-  if (std::find(unheard.begin(), unheard.end(), rank) == unheard.end()) unheard.push_back(rank);
 }
 
 bool Shutdown::silent(Rank rank) const {
@@ -111,7 +114,7 @@ bool Shutdown::receives_nothing(Rank witness, Rank rank) const {
 
 // For each pair (of, to), at most one echo: the report of `of`, if `of` is silent to `to`; or the fact that `of` is
 // gone without a report.
-void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity) {
+void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers) {
   const auto gone = [&](Rank r) { return peers[static_cast<std::size_t>(r)].gone; };
   for (Rank of = 0; of < member_.world; ++of)
     for (Rank to = 0; to < member_.world && of != member_.me; ++to) {
@@ -125,15 +128,23 @@ void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const
       if (echo.spoke) echo.failure_report = *report_of(of);
       relayed_.emplace_back(of, to);
       const Bytes room(echoes_.emplace_back(make_arena(kControlBytes)).get(), kControlBytes);
-      const ByteView frame = room.first(write_echo(echo, identity, room));
+      const ByteView frame = room.first(write_echo(echo, identity_of(member_), room));
       if (transport.send(to, kControlChannel, frame, control_op(kFarewellOp, to)).ok()) ++in_flight_;
     }
 }
 
-void Shutdown::send_report(Transport& transport, const std::vector<Peer>& peers,
-                           const ControlIdentity& identity, std::uint32_t uncommitted, bool finite) {
+void Shutdown::send_report(Transport& transport, const std::vector<Peer>& peers, std::uint32_t uncommitted,
+                           bool finite, Instant now) {
   report_sent_ = true;
-  const FailureReport& t = *report_of(member_.me);
+  FailureReport& t = *reports_[static_cast<std::size_t>(member_.me)];
+  // If a peer reported this rank as silent, this rank has been asking it too. Without an answer for half a timeout,
+  // neither rank receives from the other, and this rank reports it in turn.
+  if (t.finding == Finding::kSilent && t.blamed == member_.me && t.witness != member_.me &&
+      !silent(t.witness)) {
+    const Peer& witness = peers[static_cast<std::size_t>(t.witness)];
+    if (!witness.gone && now - witness.last_message >= timeout_ / 2) t.unheard.push_back(t.witness);
+  }
+  const ControlIdentity identity = identity_of(member_);
   const Bytes room(frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
       room.first(write_evidence({t.finding, t.witness, t.unheard}, identity, room.first(kControlBytes)));

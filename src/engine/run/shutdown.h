@@ -29,20 +29,18 @@ class Shutdown {
 
   void withdraw();                              // this rank's caller ends the session; begin() follows
   void begin(FailureReport mine, Instant now);  // requires an open session
-  bool take_report(Rank peer, FailureReport failure_report);  // false: the peer has reported before
+  // A farewell of `peer`, and the evidence that preceded it. Returns its report, or null if it has reported before.
+  const FailureReport* take_farewell(Rank peer, const Farewell& farewell,
+                                     const std::optional<Evidence>& evidence);
   // An echo from `peer` about a rank from which this rank receives nothing. Returns true if it contains a new report.
   bool take_echo(Rank peer, const Echo& echo);
-  // Before send_report(). silence_witness(): the rank that receives nothing from this one, if the session ends for that
-  // reason; else -1. add_silent(): this rank reports that it receives nothing from `rank` either.
-  Rank silence_witness() const;
-  void add_silent(Rank rank);
   bool silent(Rank rank) const;  // the session ends by silence, and `rank` is silent to this rank
 
-  // Sends this rank's report to all others. Call sent() for each completed message.
-  void send_report(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity,
-                   std::uint32_t uncommitted, bool finite);
+  // Sends this rank's report to all others. Call message_sent() for each completed message.
+  void send_report(Transport& transport, const std::vector<Peer>& peers, std::uint32_t uncommitted,
+                   bool finite, Instant now);
   // After send_report(): forwards reports to ranks that receive nothing from the authors.
-  void relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity);
+  void relay(Transport& transport, const std::vector<Peer>& peers);
   void message_sent() { --in_flight_; }
   // Returns true, and ends the session, if all others have reported or the grace period is over. undecided: this rank
   // has ended a round and does not know whether other ranks have committed it.

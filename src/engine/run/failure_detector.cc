@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects lost ranks by clocks for the ranks that this rank waits for.
-//
 // Two clocks per awaited peer:
 //   silence    the time since an expected sign of life: bytes of frames, awaited cards and done messages, answers to
 //              this rank's asks, and reports that the peer has received more of this rank's bytes. After `timeout`
 //              the peer is silent. Unrequested bytes do not reset the clock.
 //   standstill the time since progress: the same signs except answers. A peer that answers is alive. After
-//   `patience`,
-//              the rank at the end of the chain of waiting ranks is named.
+//              `patience`, the rank at the end of the chain of waiting ranks is named.
 // A rank that has waited for a quarter of the timeout asks every peer for its state. So if it fails, its report can
-// list the silent ranks. If bytes are in flight and nothing moves for `timeout`, the link is stuck, and
-// no rank is named. While bytes of other ranks arrive, a peer has twice the timeout to send a message: all peers
-// share this rank's link, and its queue may be as long as one timeout. The time in which this rank did not check its
-// clocks (frozen, or computing without lanes) counts against no peer.
-#include "engine/run/liveness.h"
+// list the silent ranks. If bytes are in flight and nothing moves for `timeout`, the link is stuck, and no rank is
+// named. While bytes of other ranks arrive, a peer has twice the timeout to send a message: all peers share this
+// rank's link, and its queue may be as long as one timeout. The time in which this rank did not check its clocks
+// (frozen, or computing without lanes) counts against no peer.
+#include "engine/run/failure_detector.h"
 
 #include <fmt/format.h>
 
@@ -37,29 +34,69 @@ std::string format_bytes(std::uint64_t n) {
 
 }  // namespace
 
-Liveness::Liveness(const Member& member, const WaitLimits& limits, std::vector<Peer>& peers,
-                   const Queue& queue, const Rounds& rounds, const BucketOrder& order, Transport& transport)
-    : member_(member),
-      limits_(limits),
-      peers_(peers),
-      queue_(queue),
-      rounds_(rounds),
-      order_(order),
-      transport_(transport),
-      awaited_(static_cast<std::size_t>(member.world)) {}
+// ---- Failures
 
-void Liveness::record_sign(Peer& peer, bool progress, Instant now) {
+void FailureDetector::fail(const Trouble& trouble) {
+  if (!open()) return;
+  const Instant now = state_.now();
+  state_.shutdown.begin({.finding = trouble.finding,
+                         .code = trouble.why.code(),
+                         .witness = trouble.witness == Status::kNoPeer ? state_.member.me : trouble.witness,
+                         .blamed = trouble.why.peer(),
+                         .round = state_.rounds.uncommitted(),
+                         .unheard = silent_ranks(),
+                         .what = trouble.why.what()},
+                        now);
+  state_.queue.drop();
+  state_.send_window.drop();
+  state_.lock.wake_poll();
+}
+
+void FailureDetector::withdraw() {
+  if (!open()) return;
+  state_.shutdown.withdraw();
+  if (watching())
+    fail({Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", state_.member.me}});
+  else  // no round is in progress: peers may continue without this rank
+    fail({Finding::kLeft, {Code::kCancelled, "it left", state_.member.me}});
+}
+
+void FailureDetector::lose(Rank peer, Status why) {
+  state_.peer(peer).gone = true;
+  state_.peer(peer).why_gone = std::move(why);
+  if (state_.rounds.agreed()) state_.lock.wake_callers();  // callers no longer wait for messages to it
+}
+
+Status FailureDetector::present() const {
+  TITHE_TRY(state_.shutdown.verdict());
+  for (const Rank r : state_.others)
+    if (const Peer& p = state_.peer(r); p.gone && !p.leaving) return {Code::kPeerLost, p.why_gone.what(), r};
+  return {};
+}
+
+std::vector<Rank> FailureDetector::missed() const {
+  const Rank blamed = state_.shutdown.verdict().peer();
+  std::vector<Rank> out;
+  for (const Rank r : state_.others)
+    if (state_.peer(r).gone || blamed == r || state_.shutdown.silent(r)) out.push_back(r);
+  return out;
+}
+
+// ---- Clocks
+
+void FailureDetector::record_sign(Peer& peer, bool progress, Instant now) {
   peer.last_sign = now;
   peer.unanswered_since.reset();
   if (progress) peer.last_progress = now;
 }
 
-void Liveness::take_report(Peer& peer, const Report& report) {
+void FailureDetector::take_report(Peer& peer, const Report& report) {
   // The peer has received more of this rank's bytes. This can happen only a bounded number of times.
   if (report.received > peer.report.received && report.received <= peer.sent) record_sign(peer, true);
   peer.report = report;
-  if (report.waits_for < 0 || report.waits_for >= member_.world) peer.report.waits_for = Status::kNoPeer;
-  const Instant now = transport_.now();
+  if (report.waits_for < 0 || report.waits_for >= state_.member.world)
+    peer.report.waits_for = Status::kNoPeer;
+  const Instant now = state_.now();
   count_bytes(now);
   if (report.sent <= peer.received)
     peer.in_flight_since.reset();
@@ -69,11 +106,10 @@ void Liveness::take_report(Peer& peer, const Report& report) {
 
 // Compares the transport's byte counts with the known ones. Additional bytes beyond control messages are frame bytes:
 // a sign of progress.
-void Liveness::count_bytes(Instant now) {
-  for (Rank r = 0; r < member_.world; ++r) {
-    if (r == member_.me) continue;
-    Peer& p = at(r);
-    const std::uint64_t all = transport_.bytes_received(r);
+void FailureDetector::count_bytes(Instant now) {
+  for (const Rank r : state_.others) {
+    Peer& p = state_.peer(r);
+    const std::uint64_t all = state_.transport->bytes_received(r);
     if (all < p.control_bytes + p.received + 1) continue;
     p.received = all - p.control_bytes;
     p.in_flight_since.reset();
@@ -82,11 +118,11 @@ void Liveness::count_bytes(Instant now) {
   }
 }
 
-void Liveness::begin() {
-  const Instant now = transport_.now();
+void FailureDetector::begin() {
+  const Instant now = state_.now();
   floor_ = checked_ = now;
-  next_check_ = now + limits_.timeout / 8;
-  for (Peer& p : peers_) {
+  next_check_ = now + state_.limits.timeout / 8;
+  for (Peer& p : state_.peers) {
     p.unanswered_since.reset();
     p.in_flight_since.reset();
     p.wait_began = now;
@@ -95,12 +131,11 @@ void Liveness::begin() {
   }
 }
 
-std::vector<Rank> Liveness::silent_ranks() const {
+std::vector<Rank> FailureDetector::silent_ranks() const {
   std::vector<Rank> out;
-  for (Rank r = 0; r < member_.world; ++r) {
-    const Peer& p = at(r);
-    if (r == member_.me) continue;
-    const bool silent = p.unanswered_since && transport_.now() - *p.unanswered_since >= limits_.timeout / 2;
+  for (const Rank r : state_.others) {
+    const Peer& p = state_.peer(r);
+    const bool silent = p.unanswered_since && state_.now() - *p.unanswered_since >= state_.limits.timeout / 2;
     if (p.gone ? lost(p.why_gone) == Finding::kSilent : silent) out.push_back(r);
   }
   return out;
@@ -108,7 +143,7 @@ std::vector<Rank> Liveness::silent_ranks() const {
 
 // Computes the ranks that this rank waits for, and since when. The time of an awaited message counts before the time
 // of an outgoing one.
-void Liveness::find_awaited() {
+void FailureDetector::find_awaited() {
   std::fill(awaited_.begin(), awaited_.end(), Awaited{});
   const auto add = [&](Rank r, Instant since, bool must_send, bool control) {
     Awaited& a = awaited_[static_cast<std::size_t>(r)];
@@ -119,10 +154,10 @@ void Liveness::find_awaited() {
     a.control |= control;
     a.outgoing |= !must_send;
   };
-  for (const auto& job : queue_.jobs()) {
+  for (const auto& job : state_.queue.jobs()) {
     if (job->state == Job::State::kAwaitsCards)
-      for (Rank r = 0; r < member_.world; ++r)
-        if (r != member_.me && (at(r).first_card + at(r).cards.size() <= job->number || order_.awaits(r)))
+      for (const Rank r : state_.others)
+        if (state_.peer(r).first_card + state_.peer(r).cards.size() <= job->number || state_.order.awaits(r))
           add(r, job->began, true, true);
     if (job->state != Job::State::kRuns) continue;
     const auto& steps = job->unit->program().steps;
@@ -130,20 +165,24 @@ void Liveness::find_awaited() {
       if (job->posted_ns[s] != 0)
         add(steps[s].peer, Instant(nanoseconds(job->posted_ns[s])), steps[s].kind == StepKind::kRecv, false);
   }
-  if (rounds_.waits())
-    for (Rank r = 0; r < member_.world; ++r)
-      if (r != member_.me && at(r).done < rounds_.ended()) add(r, rounds_.since(), true, true);
+  if (state_.rounds.waits())
+    for (const Rank r : state_.others)
+      if (state_.peer(r).done < state_.rounds.ended()) add(r, state_.rounds.since(), true, true);
 }
 
 // This rank's report to a peer about its own state.
-Report Liveness::report_to(Rank peer, std::uint32_t number) {
-  Report r{
-      .number = number, .round = rounds_.uncommitted(), .received = at(peer).received, .sent = at(peer).sent};
+Report FailureDetector::report_to(Rank peer, std::uint32_t number) {
+  const Peer& p = state_.peer(peer);
+  Report r{.number = number,
+           .round = state_.rounds.uncommitted(),
+           .received = p.received,
+           .sent = p.sent,
+           .told = p.messages_sent};
   if (!waits()) return r;
   r.state = Report::State::kWorks;
   find_awaited();
   for (const bool must_send : {true, false}) {
-    for (Rank k = 0; k < member_.world && r.waits_for == Status::kNoPeer; ++k) {
+    for (Rank k = 0; k < state_.member.world && r.waits_for == Status::kNoPeer; ++k) {
       // The receiver of the report is checked first.
       const Rank q = k == 0 ? peer : (k <= peer ? k - 1 : k);
       const Awaited& a = awaited_[static_cast<std::size_t>(q)];
@@ -155,12 +194,12 @@ Report Liveness::report_to(Rank peer, std::uint32_t number) {
 }
 
 // Shifts all clocks by the time in which this rank did not check them.
-void Liveness::discount_pause(Instant now) {
+void FailureDetector::discount_pause(Instant now) {
   const nanoseconds pause = now - checked_;
   checked_ = now;
-  if (pause <= limits_.timeout / 4) return;
+  if (pause <= state_.limits.timeout / 4) return;
   const auto later = [&](Instant& t) { t = std::min(now, t + pause); };
-  for (Peer& p : peers_) {
+  for (Peer& p : state_.peers) {
     later(p.last_sign);
     later(p.last_progress);
     if (p.unanswered_since) later(*p.unanswered_since);
@@ -169,54 +208,53 @@ void Liveness::discount_pause(Instant now) {
 }
 
 // Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers to be asked.
-std::optional<Trouble> Liveness::check() {
-  const Instant now = transport_.now();
-  const nanoseconds quarter = limits_.timeout / 4;
+void FailureDetector::check() {
+  const Instant now = state_.now();
+  const nanoseconds quarter = state_.limits.timeout / 4;
   discount_pause(now);
   count_bytes(now);
   find_awaited();
-  Instant next = now + limits_.timeout / 8;
+  Instant next = now + state_.limits.timeout / 8;
   bool ask = false;
-  for (Rank r = 0; r < member_.world; ++r) {
+  for (Rank r = 0; r < state_.member.world; ++r) {
     const Awaited& a = awaited_[static_cast<std::size_t>(r)];
     if (!a.must_send && !a.outgoing) continue;
-    at(r).last_sign = std::max({at(r).last_sign, a.since, floor_});
-    at(r).last_progress = std::max({at(r).last_progress, a.since, floor_});
-    if (auto trouble = check_peer(r, a, now)) return trouble;
+    state_.peer(r).last_sign = std::max({state_.peer(r).last_sign, a.since, floor_});
+    state_.peer(r).last_progress = std::max({state_.peer(r).last_progress, a.since, floor_});
+    if (const auto trouble = check_peer(r, a, now)) return fail(*trouble);
     ask = ask || now - std::max(a.since, floor_) >= quarter;
-    next = std::min(next, at(r).last_sign + limits_.timeout);
+    next = std::min(next, state_.peer(r).last_sign + state_.limits.timeout);
   }
   if (ask)
-    for (Rank r = 0; r < member_.world; ++r) {
-      Peer& p = at(r);
-      if (r == member_.me || p.gone || now - p.last_ask < quarter) continue;
+    for (const Rank r : state_.others) {
+      Peer& p = state_.peer(r);
+      if (p.gone || now - p.last_ask < quarter) continue;
       p.last_ask = now;
       p.ask_pending = true;
       if (!p.unanswered_since) p.unanswered_since = now;
     }
   next_check_ = std::max(next, now + std::chrono::microseconds(100));
-  return std::nullopt;
 }
 
-std::optional<Trouble> Liveness::check_peer(Rank peer, const Awaited& a, Instant now) const {
-  const Peer& p = at(peer);
+std::optional<Trouble> FailureDetector::check_peer(Rank peer, const Awaited& a, Instant now) const {
+  const Peer& p = state_.peer(peer);
   // A peer that leaves between two buckets of a round has sent all frames that it had begun. These may still arrive;
   // frames that it had not begun never will.
-  if (p.leaving && (a.control || now - p.last_progress >= limits_.timeout / 4))
+  if (p.leaving && (a.control || now - p.last_progress >= state_.limits.timeout / 4))
     return Trouble{Finding::kLeft, {Code::kPeerLost, "it left", peer}, peer};
   if ((a.control || p.cancelled) && p.gone)
     return Trouble{lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), peer}};
   // While bytes of other ranks arrive, the peer's messages may be queued behind them on this rank's link.
-  const nanoseconds limit = limits_.timeout * (now - arrived_ < limits_.timeout / 2 ? 2 : 1);
+  const nanoseconds limit = state_.limits.timeout * (now - arrived_ < state_.limits.timeout / 2 ? 2 : 1);
   if (const nanoseconds quiet = now - p.last_sign;
-      quiet >= limit && p.unanswered_since && now - *p.unanswered_since >= limits_.timeout / 4)
+      quiet >= limit && p.unanswered_since && now - *p.unanswered_since >= state_.limits.timeout / 4)
     return Trouble{Finding::kSilent,
                    {Code::kTimeout, fmt::format("it sent nothing for {}", format_time(limit)), peer}};
   // A stuck link: the peer waits for this rank, its bytes are in flight, and no bytes arrive from it or from any
   // rank.
   if (a.must_send && p.in_flight_since &&
-      now - std::max({*p.in_flight_since, p.last_progress, arrived_}) >= limits_.timeout &&
-      p.report.state == Report::State::kWaits && p.report.waits_for == member_.me) {
+      now - std::max({*p.in_flight_since, p.last_progress, arrived_}) >= state_.limits.timeout &&
+      p.report.state == Report::State::kWaits && p.report.waits_for == state_.member.me) {
     const std::uint64_t came = p.received - p.received_before;
     const double seconds = std::max(1e-3, std::chrono::duration<double>(now - p.wait_began).count());
     return Trouble{
@@ -225,21 +263,21 @@ std::optional<Trouble> Liveness::check_peer(Rank peer, const Awaited& a, Instant
          fmt::format(
              "the link from rank {} to rank {} is stuck or too slow: {} of {} arrived in {} ({:.3g} Mbit/s), "
              "and nothing more for {}; both ranks are alive; if the link is only slow, raise timeout",
-             peer, member_.me, format_bytes(came), format_bytes(p.report.sent - p.received_before),
+             peer, state_.member.me, format_bytes(came), format_bytes(p.report.sent - p.received_before),
              format_time(now - p.wait_began), static_cast<double>(came) * 8e-6 / seconds,
              format_time(now - std::max(p.last_progress, p.wait_began)))}};
   }
-  if (const nanoseconds waited = now - p.last_progress; waited >= limits_.patience && p.answers > 0)
+  if (const nanoseconds waited = now - p.last_progress; waited >= state_.limits.patience && p.answers > 0)
     return idle(waited);
   return std::nullopt;
 }
 
 // All ranks answer and none makes progress: name the lowest rank that waits for no other rank, because the chains of
 // waiting ranks end there.
-Trouble Liveness::idle(nanoseconds waited) const {
+Trouble FailureDetector::idle(nanoseconds waited) const {
   for (const Report::State state : {Report::State::kIdle, Report::State::kWorks})
-    for (Rank r = 0; r < member_.world; ++r)
-      if (r != member_.me && at(r).answers > 0 && at(r).report.state == state)
+    for (const Rank r : state_.others)
+      if (state_.peer(r).answers > 0 && state_.peer(r).report.state == state)
         return {Finding::kIdle,
                 {Code::kTimeout,
                  state == Report::State::kIdle
