@@ -28,40 +28,40 @@ struct Peer {
   std::uint64_t away_ns = 0;     // Done::away_ns of its last done message
   // Done::finite of its last two rounds, by round number modulo 2: the peer may be one round ahead.
   std::array<bool, 2> finite = {true, true};
-  ReplayWindow numbers;     // of its tagged messages
-  std::uint32_t words = 0;  // its valid control messages
-  bool gone = false;        // the transport reports it as lost
+  ReplayWindow numbers;                 // of its tagged messages
+  std::uint32_t messages_received = 0;  // its valid control messages
+  bool gone = false;                    // the transport reports it as lost
   Status why_gone = {};
-  bool withdrew = false;  // it cancelled an awaited message: its farewell will follow
-  bool leaves = false;    // it has announced its departure
+  bool cancelled = false;  // it cancelled an awaited message: its farewell will follow
+  bool leaving = false;    // it has announced its departure
   std::optional<Evidence> evidence = {};
 
   // Bytes of frames.
-  std::uint64_t sent = 0;                                  // to the peer
-  std::uint64_t received = 0;                              // from the peer
-  std::uint64_t control_bytes = 0;                         // from the peer, on the control channel
-  std::uint64_t received_before = 0, reported_before = 0;  // when this rank began to wait
-  Instant began = {};                                      // the start of the wait
+  std::uint64_t sent = 0;             // to the peer
+  std::uint64_t received = 0;         // from the peer
+  std::uint64_t control_bytes = 0;    // from the peer, on the control channel
+  std::uint64_t received_before = 0;  // at wait_began
 
   // Clocks.
-  Instant heard = {};                      // last expected bytes, card, done message or answer
-  Instant gained = {};                     // the same without answers
-  std::optional<Instant> unanswered = {};  // first ask since `heard`
+  Instant wait_began = {};                       // this rank's current wait
+  Instant last_sign = {};                        // last expected bytes, card, done message or answer
+  Instant last_progress = {};                    // the same without answers
+  std::optional<Instant> unanswered_since = {};  // first ask since `last_sign`
   // Since then, its reports say that bytes are in flight to this rank.
-  std::optional<Instant> on_the_way = {};
-  Instant spoke = {};  // its last control message
-  Instant asked = {};
+  std::optional<Instant> in_flight_since = {};
+  Instant last_message = {};  // on the control channel
+  Instant last_ask = {};
   std::uint32_t asks = 0, answers = 0;  // numbers of the last ones
   Report report = {};                   // its last report
 
   // Control messages to the peer: at most one is in flight.
   Arena out, in;
   bool out_busy = false;
-  std::uint32_t told = 0;                            // control messages sent to it
+  std::uint32_t messages_sent = 0;
   bool ask_pending = false, answer_pending = false;  // must be sent next
   std::uint32_t answer_number = 0;
   // Done::ended and Done::begun of the last done message to it.
-  std::uint64_t told_done = 0, told_begun = 0;
+  std::uint64_t done_sent = 0, begun_sent = 0;
 };
 
 }  // namespace tithe::engine

@@ -11,8 +11,7 @@
 //   2. It decides before it ends its work of round R - 1, and its messages to a rank arrive in order. So a rank that
 //      has received rank 0's done message of that round has received the decision.
 //   3. A rank that begins round R has committed round R - 1. Usually it has received the done messages of all ranks,
-//      including rank 0's. If it committed because a farewell said that another rank had, it begins no further round
-//      (control_messages.cc).
+//      including rank 0's. If it committed because of a farewell (Rounds::learn_of_commit), it begins no further round.
 //   4. So all ranks that begin round R use the new choices, or none does. A rank that has not begun round R keeps, and
 //      saves, the choices of its last commit, even if it has received the decision. So if a rank is lost meanwhile, the
 //      survivors have matching states.

@@ -31,7 +31,7 @@ struct Job {
   bool shown = false;                   // its card was queued for sending
   bool agreed = false;                  // all ranks have sent the same card
   int awaited = 0;                      // waiting callers
-  std::uint64_t untold = 0;             // the ticket of its round until its end is reported; 0: none
+  std::uint64_t ticket = 0;             // the ticket of its round until its end is reported; 0: none
   Instant began;                        // start of the round
   std::vector<int> waits;               // by step: unfinished steps that it waits for
   std::vector<std::int64_t> posted_ns;  // by step: time at which the transport got it; 0: not in flight

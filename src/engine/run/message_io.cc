@@ -1,50 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communication lane: posts ready messages to the transport, and handles completed operations.
-//
-// Threads: only the communication lane (or the waiting caller, without lanes), under the runner's mutex, which is
-// unlocked while the transport accepts a batch of messages and while it polls.
-// Owners: a unit owns the memory of its messages, and lends it to the transport until the operation completes.
-// Failure: a failed message of a step ends the session; part() cancels the operations in flight.
-#include <algorithm>
+#include "engine/run/message_io.h"
 
 #include "engine/run/operations.h"
-#include "engine/run/runner.h"
 
 namespace tithe::engine {
-namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::nanoseconds;
+constexpr std::size_t kMostPosts = 64;  // messages per batch
 
-}  // namespace
-
-// Sends the job's card to all peers. A failed send is ignored: a lost peer is detected by the messages that are
-// awaited from it.
-std::size_t Runner::show_card(Job& job) {
-  std::size_t shown = 0;
-  const ByteView card(job.card_frame.get(), job.card_bytes);
-  for (Rank r = 0; r < member_.world; ++r)
-    if (r != member_.me && transport_->send(r, kControlChannel, card, control_op(kControlSend, r)).ok())
-      ++shown;
-  return shown;
+MessageIo::MessageIo(RunnerState& state, FailureDetector& failures)
+    : state_(state), failures_(failures), completions_(256) {
+  posted_.reserve(kMostPosts);
 }
 
-// Posts ready messages to the transport, in order.
-void Runner::post(Hold& hold) {
-  while (!queue_.cards().empty() && shutdown_.open()) {
-    Job& job = *queue_.cards().pop();
-    for (Peer& p : peers_) ++p.told;
-    hold.unlock();
-    const std::size_t shown = show_card(job);
-    hold.take();
-    shown_ += shown;
-  }
-  while ((!queue_.post().empty() || send_window_.has_next()) && shutdown_.open()) post_batch(hold);
+void MessageIo::expect(const Program& program) {
+  if (!state_.send_window.on()) return;
+  std::vector<std::size_t> frames(state_.peers.size());
+  for (const Step& step : program.steps)
+    if (step.kind == StepKind::kSend) ++frames[static_cast<std::size_t>(step.peer)];
+  state_.send_window.expect(frames, program.parts.size());
 }
 
-Task Runner::task_of(OpId op) const { return {&queue_.job(op >> 32), static_cast<int>(op & 0xffffffffU)}; }
-
-SendWindow::Send Runner::paced(const Task& task) const {
+SendWindow::Send MessageIo::windowed(const Task& task) const {
   const Job& job = *task.job;
   const Step& step = task.what();
   return {.urgency = job.program->mail_levels[step.level].urgency,
@@ -54,24 +30,22 @@ SendWindow::Send Runner::paced(const Task& task) const {
           .bytes = job.unit->outgoing(step).size()};
 }
 
-// Posts up to kMostPosts messages with one unlock. Receives go to the transport directly. If there is a send window,
-// sends pass through it and leave in its order.
-void Runner::post_batch(Hold& hold) {
-  const Instant now = instant();
+void MessageIo::post_batch(RunnerLock::Hold& hold) {
+  const Instant now = state_.now();
   posted_.clear();
   const auto add = [&](const Task& task) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = in_ns(now);
     posted_.push_back({task});
   };
-  while (!queue_.post().empty() && posted_.size() < kMostPosts) {
-    const Task task = queue_.post().pop();
-    if (send_window_.on() && task.what().kind == StepKind::kSend)
-      send_window_.offer(paced(task));
+  while (!state_.queue.post().empty() && posted_.size() < kMostPosts) {
+    const Task task = state_.queue.post().pop();
+    if (state_.send_window.on() && task.what().kind == StepKind::kSend)
+      state_.send_window.offer(windowed(task));
     else
       add(task);
   }
   while (posted_.size() < kMostPosts) {
-    const std::optional<SendWindow::Send> send = send_window_.next();
+    const std::optional<SendWindow::Send> send = state_.send_window.next();
     if (!send) break;
     add(task_of(send->op));
   }
@@ -80,105 +54,79 @@ void Runner::post_batch(Hold& hold) {
     const Step& step = p.task.what();
     Unit& unit = *p.task.job->unit;
     const OpId op = step_op(*p.task.job, p.task.step);
-    const Channel channel = unit.channel(step.part);
-    if (recorder_.on()) p.task.job->posted_ns[static_cast<std::size_t>(p.task.step)] = now_ns();
-    if (step.kind == StepKind::kSend) {
-      const ByteView out = unit.outgoing(step);
-      p.bytes = out.size();
-      p.status = transport_->send(step.peer, channel, out, op);
-    } else {
-      p.status = transport_->recv(step.peer, channel, unit.incoming(step), op);
-    }
+    if (state_.recorder.on())
+      p.task.job->posted_ns[static_cast<std::size_t>(p.task.step)] = in_ns(state_.now());
+    p.status = step.kind == StepKind::kSend
+                   ? state_.transport->send(step.peer, unit.channel(step.part), unit.outgoing(step), op)
+                   : state_.transport->recv(step.peer, unit.channel(step.part), unit.incoming(step), op);
   }
   hold.take();
-  SessionStats& stats = recorder_.stats();
-  queue_.at(trace_ns());
+  SessionStats& stats = state_.recorder.stats();
+  state_.queue.at(state_.trace_ns());
   for (Posted& p : posted_) {
     const Step& step = p.task.what();
     if (!p.status.ok()) {
       complete({step_op(*p.task.job, p.task.step), 0, std::move(p.status)}, now);
     } else if (step.kind == StepKind::kSend) {
-      at(step.peer).sent += p.bytes;
+      const std::size_t bytes = p.task.job->unit->outgoing(step).size();
+      state_.peer(step.peer).sent += bytes;
       ++stats.frames_sent;
-      stats.bytes_sent += p.bytes;
-      if (shutdown_.open()) queue_.posted(p.task);
+      stats.bytes_sent += bytes;
+      if (failures_.open()) state_.queue.posted(p.task);
     }
   }
-  hand_over();
 }
 
-// One turn of the communication lane: posts messages, polls the transport, handles its completions, and checks the
-// liveness of peers.
-void Runner::turn(Hold& hold, nanoseconds wait) {
-  do {  // these unlock, and no thread wakes this one meanwhile
-    post(hold);
-    build(hold);
-    send_notes(hold);
-  } while (shutdown_.open() && (has_mail() || notes_ || reconfiguration_.has_work() ||
-                                (runs_itself() && run_some(hold, lanes_))));
-  if (shutdown_.in_progress()) {
-    if (part()) return;
-    wait = std::min<nanoseconds>(wait, milliseconds(10));
-  } else if (watching()) {
-    wait = std::clamp<nanoseconds>(liveness_.next_look() - instant(), nanoseconds(0), wait);
-  }
-  // A caller that waits until this rank's done message is sent sleeps until it is woken.
-  const bool telling = rounds_.agreed() && notes_pending() && instant() < told_by();
-  if (telling) wait = std::min<nanoseconds>(wait, told_by() - instant());
-  if (stop_) return;
-  if (const std::optional<Instant> at = proxy_due_at()) {
-    if (*at <= instant()) {
-      wakeups_.due = due_ = rounds_.ended() + 1;
-    } else {
-      wait = std::min<nanoseconds>(wait, *at - instant());
-    }
-  }
-  polling_ = true;
+std::span<const Completion> MessageIo::poll(RunnerLock::Hold& hold, std::chrono::nanoseconds wait) {
+  state_.lock.begin_poll();
   hold.unlock();
-  const std::size_t count = transport_->poll(completions_, wait);
+  const std::size_t count = state_.transport->poll(completions_, wait);
   hold.take();
-  polling_ = false;
-  const Instant now = instant();
-  for (std::size_t k = 0; k < count; ++k) complete(completions_[k], recorder_.on() ? instant() : now);
-  hand_over();
-  if (telling && now >= told_by()) tell_callers();
-  if (!watching() || now < liveness_.next_look()) return;
-  if (const std::optional<Trouble> trouble = liveness_.look()) return fail(*trouble);
-  notes_ = true;  // look() may have set ask_pending
+  state_.lock.end_poll();
+  return {completions_.data(), count};
 }
 
-// Handles a completed operation. If a peer's message fails, the peer is lost or has sent wrong bytes; a cancelled
-// receive means that the peer is shutting down.
-void Runner::complete(const Completion& done, Instant now) {
-  queue_.at(in_ns(now));
-  if ((done.op & kControlBit) != 0) return complete_control(done);
+// If a peer's message fails, the peer is lost or has sent wrong bytes; a cancelled receive means that the peer is
+// shutting down.
+std::optional<Task> MessageIo::complete(const Completion& done, Instant now) {
   const Task task = task_of(done.op);
   const Step& step = task.what();
   const std::int64_t begin = std::exchange(task.job->posted_ns[static_cast<std::size_t>(task.step)], 0);
-  if (!shutdown_.open()) return;
+  if (!failures_.open()) return std::nullopt;
   // This rank cancels nothing before its own shutdown, so the peer has cancelled the message and is shutting down.
   // Its farewell follows on the control channel; until then the message counts as missing.
   if (done.status.code() == Code::kCancelled) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = begin;
-    at(step.peer).withdrew = true;
-    return liveness_.look_soon();  // if the peer sends no farewell, no completion reports it
+    state_.peer(step.peer).cancelled = true;
+    failures_.check_soon();  // if the peer sends no farewell, no completion reports it
+    return std::nullopt;
+  }
+  if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout) {
+    failures_.fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
+    return std::nullopt;
   }
   if (!done.status.ok()) {
-    if (done.status.code() == Code::kPeerLost || done.status.code() == Code::kTimeout)
-      return fail({lost(done.status), {Code::kPeerLost, done.status.what(), step.peer}});
     const bool too_long = done.status.code() == Code::kTooSmall;
     // If strangers can send, the sender of a frame that is too long to be checked is unknown.
-    const Rank sender = too_long && member_.strangers ? Status::kNoPeer : step.peer;
-    return fail(
-        {Finding::kAccused, {too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender}});
+    const Rank sender = too_long && state_.member.strangers ? Status::kNoPeer : step.peer;
+    failures_.accuse({too_long ? Code::kCorrupt : done.status.code(), done.status.what(), sender});
+    return std::nullopt;
   }
   if (step.kind == StepKind::kRecv) {
     task.job->unit->received(step, done.bytes);
-    Liveness::hear(at(step.peer), true, now);
+    FailureDetector::record_sign(state_.peer(step.peer), true, now);
+  } else if (state_.send_window.on()) {
+    state_.send_window.done(windowed(task));
   }
-  if (send_window_.on() && step.kind == StepKind::kSend) send_window_.done(paced(task));
-  recorder_.note(task, rounds_.round(), 0, begin, in_ns(now));
-  finish(task);
+  state_.recorder.note(task, state_.rounds.round(), 0, begin, in_ns(now));
+  return task;
+}
+
+// A cancelled message keeps its place on its channel (Transport, in_place), so no peer takes a later frame for it.
+void MessageIo::cancel_all() {
+  for (const auto& job : state_.queue.jobs())
+    for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
+      if (job->posted_ns[s] != 0) state_.transport->cancel(step_op(*job, static_cast<int>(s)));
 }
 
 }  // namespace tithe::engine

@@ -9,27 +9,8 @@ namespace {
 constexpr std::size_t kRingEvents = 65'536;
 constexpr std::size_t kKeptEvents = 262'144;  // per lane
 
-std::string_view op_name(StepKind kind) {
-  switch (kind) {
-    case StepKind::kOwn:
-      return "own";
-    case StepKind::kEncode:
-      return "encode";
-    case StepKind::kSend:
-      return "send";
-    case StepKind::kRecv:
-      return "recv";
-    case StepKind::kMerge:
-      return "merge";
-    case StepKind::kStore:
-      return "store";
-    case StepKind::kCheck:
-      return "check";
-    case StepKind::kLoad:
-      return "load";
-  }
-  return "";
-}
+// By StepKind.
+constexpr std::string_view kOps[] = {"load", "own", "encode", "send", "recv", "check", "merge", "store"};
 
 // Only the lane itself writes its sums, so no atomic addition is needed.
 void add(std::atomic<std::uint64_t>& sum, std::uint64_t more) {
@@ -156,7 +137,7 @@ void Recorder::note(const Task& task, std::uint32_t round, int lane, std::int64_
   const Job& job = *task.job;
   const Labels::PartNames& names = job.labels.parts[static_cast<std::size_t>(step.part)];
   const bool has_frame = step.slot >= 0 && step.kind != StepKind::kStore && step.kind != StepKind::kMerge;
-  write(own, {.op = op_name(step.kind),
+  write(own, {.op = kOps[static_cast<std::size_t>(step.kind)],
               .round = round,
               .bucket = job.number,
               .part = job.unit->channel(step.part) - 1,

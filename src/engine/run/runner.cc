@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs, failures and statistics. threads.cc has the threads that run the jobs.
+// Jobs, steps, the turn of the communication lane, and new plans. threads.cc has the threads that run them.
 #include "engine/run/runner.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -9,6 +11,8 @@
 namespace tithe::engine {
 namespace {
 
+using std::chrono::nanoseconds;
+
 // The number of steps that a lane takes at a time.
 constexpr std::size_t kMostSteps = 32;
 
@@ -16,30 +20,18 @@ constexpr std::size_t kMostSteps = 32;
 
 Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int lanes, WaitLimits limits,
                const Pacing& pacing, PlanBuilder builder, Ended ended, ProxyTrigger proxy_trigger)
-    : member_(member),
-      lanes_(lanes),
-      limits_(std::move(limits)),
-      peers_(static_cast<std::size_t>(member.world)),
-      send_window_(pacing, member.me, member.world),
-      order_(member.me, member.world),
-      shutdown_(member_, limits_.timeout),
-      reconfiguration_(member_),
-      transport_(std::move(transport)),
-      liveness_(member_, limits_, peers_, queue_, rounds_, order_, *transport_),
-      recorder_(member.workers),
-      completions_(256),
-      taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)),
+    : lanes_(lanes),
       builder_(std::move(builder)),
-      ended_(std::move(ended)),
-      proxy_trigger_(std::move(proxy_trigger)) {
-  transport_->window(pacing.window);
-  free_since_ = instant();
-  posted_.reserve(kMostPosts);  // so that a batch allocates nothing
-  for (Peer& p : peers_) {
-    p.out = make_arena(kControlBytes);
-    p.in = make_arena(kControlBytes);
-  }
-  for (Rank r = 0; r < member_.world; ++r) listen(r);
+      state_{.member = member,
+             .limits = std::move(limits),
+             .pacing = pacing,
+             .transport = std::move(transport),
+             .tickets = EndedTickets(std::move(ended)),
+             .proxy = ProxyTimer(std::move(proxy_trigger))},
+      taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)) {
+  state_.transport->window(pacing.window);
+  state_.proxy.end_round(state_.now());
+  control_.listen();
   if (lanes_ == 0) return;
   try {
     threads_.emplace_back([this] { communicate(); });
@@ -50,59 +42,28 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
   }
 }
 
-Runner::~Runner() {
-  cancel();
-  {
-    Hold hold(*this);
-    while (lanes_ > 0 && shutdown_.in_progress()) hold.sleep(news_);
-  }
-  stop();
-  background_.stop();
-}
-
-void Runner::stop() {
-  {
-    const Hold hold(*this);
-    stop_ = true;
-  }
-  work_.notify_all();
-  transport_->wake();
-  for (std::thread& t : threads_) t.join();
-}
-
 // ---- Jobs
 
 Job& Runner::add(std::unique_ptr<Unit> unit, Card card) {
-  const Hold hold(*this);
-  Job& job = queue_.add(std::move(unit), std::move(card));
-  if (send_window_.on()) {
-    std::vector<std::size_t> frames(peers_.size());
-    for (const Step& step : job.unit->program().steps)
-      if (step.kind == StepKind::kSend) ++frames[static_cast<std::size_t>(step.peer)];
-    send_window_.expect(frames, job.unit->program().parts.size());
-  }
-  job.labels = recorder_.labels(*job.unit);
-  if (ended_) ends_.reserve(2 * queue_.jobs().size());
+  const Hold hold(state_.lock);
+  Job& job = state_.queue.add(std::move(unit), std::move(card));
+  io_.expect(job.unit->program());
+  job.labels = state_.recorder.labels(*job.unit);
+  state_.tickets.expect(state_.queue.jobs().size());
   return job;
 }
 
-void Runner::write_card_of(Job& job) {
-  job.card.job = of_job_;
-  job.card_frame = make_arena(kControlBytes);
-  job.card_bytes = write_card(job.card, identity(), {job.card_frame.get(), kControlBytes});
-}
-
 void Runner::show(Job& job) {
-  const Hold hold(*this);
-  write_card_of(job);
-  queue_.show(job);
-  nudge();
+  const Hold hold(state_.lock);
+  agreement_.write_card(job);
+  state_.queue.show(job);
+  state_.lock.wake_poll();
 }
 
 std::unique_ptr<Unit> Runner::forget(Job& job) {
-  const Hold hold(*this);
-  std::unique_ptr<Unit> unit = queue_.forget(job);
-  if (shown_ == 0) job.card_frame.reset();
+  const Hold hold(state_.lock);
+  std::unique_ptr<Unit> unit = state_.queue.forget(job);
+  if (!control_.cards_in_flight()) job.card_frame.reset();
   return unit;
 }
 
@@ -110,205 +71,222 @@ std::unique_ptr<Unit> Runner::forget(Job& job) {
 // yet, otherwise as an announcement if it was not predicted. A peer that has announced its departure cannot complete
 // the round, so the session fails now and not at the first missing message.
 Status Runner::start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket) {
-  const Hold hold(*this);
-  if (!shutdown_.open()) return shutdown_.verdict();
-  Announcement entry = entry_of(job.card);
-  entry.ended = rounds_.ended();
-  entry.place = order_.next_place(rounds_.ended());
-  entry.round = round;
-  entry.job = of_job_;
+  const Hold hold(state_.lock);
+  if (!failures_.open()) return state_.shutdown.verdict();
   const bool in_card = !job.shown;
-  if (in_card) {
-    job.card.ended = entry.ended;
-    job.card.place = entry.place;
-    write_card_of(job);
-  }
-  job.untold = ticket;
-  rounds_.begin(round);
-  for (Rank r = 0; r < member_.world; ++r)
-    if (at(r).leaves) {
-      fail({Finding::kLeft, {Code::kPeerLost, shutdown_.report_of(r)->what, r}, r});
+  const Announcement entry = agreement_.next_entry(job, round);
+  job.ticket = ticket;
+  state_.rounds.begin(round);
+  for (const Rank r : state_.others)
+    if (state_.peer(r).leaving) {
+      failures_.fail({Finding::kLeft, {Code::kPeerLost, state_.shutdown.report_of(r)->what, r}, r});
       return {};
     }
   job.unit->begin(bucket, round);
-  if (proxy_trigger_.on()) notes_ = true;
-  if (!watching()) liveness_.begin();
-  queue_.begin(job, instant());
-  recorder_.stats().values += job.unit->values();
-  queue_.at(in_ns(job.began));
-  match_cards();
-  hand_over_entry(entry, in_card);
-  if (shutdown_.open()) release(job);
+  if (!failures_.watching()) failures_.begin();
+  state_.queue.begin(job, state_.now());
+  state_.recorder.stats().values += job.unit->values();
+  state_.queue.at(in_ns(job.began));
+  if (const Status s = agreement_.match_cards(); !s.ok()) failures_.accuse(s);
+  add_entry(entry, in_card);
+  if (failures_.open()) release(job);
   hand_over();
-  nudge();  // peers may need this rank's answers from now on
+  if (state_.proxy.on())
+    control_.send_soon();
+  else
+    state_.lock.wake_poll();  // peers may need this rank's answers from now on
   return {};
 }
 
-// Compares the cards of all ranks, layout by layout. Every rank sends cards in the order of their numbers, so the
-// front of each queue belongs to layout `matched_`. Agreed cards leave the queues.
-void Runner::match_cards() {
-  for (; matched_ < queue_.jobs().size(); ++matched_) {
-    Job& job = queue_.job(matched_);
-    if (!job.shown) return;
-    std::vector<Card> all;
-    for (Rank r = 0; r < member_.world; ++r) {
-      Peer& p = at(r);
-      if (r != member_.me && p.cards.empty()) return;
-      all.push_back(r == member_.me ? job.card : p.cards.front());
-    }
-    if (const Status s = compare_cards(all); !s.ok()) return fail({Finding::kAccused, s});
-    job.agreed = true;
-    if (job_ == 0) job_ = all[0].proposed_job;
-    for (Rank r = 0; r < member_.world; ++r)
-      if (r != member_.me) {
-        at(r).cards.pop();
-        ++at(r).first_card;
-      }
-  }
-}
-
-void Runner::hand_over_entry(const Announcement& entry, bool in_card) {
-  if (!shutdown_.open()) return;
-  if (const Status s = order_.add(entry, in_card); !s.ok()) fail({Finding::kAccused, s});
-  if (!order_.has_pending()) return;
-  notes_ = true;
-  nudge();
+void Runner::add_entry(const Announcement& entry, bool in_card) {
+  if (!failures_.open()) return;
+  if (const Status s = state_.order.add(entry, in_card); !s.ok()) failures_.accuse(s);
+  if (state_.order.has_pending()) control_.send_soon();
 }
 
 // Starts a job if the cards of all ranks for its layout are equal and the bucket order does not hold the round. Fails
 // if the card cannot arrive because the peer is gone.
 void Runner::release(Job& job) {
   if (job.state != Job::State::kAwaitsCards) return;
-  for (Rank r = 0; r < member_.world && !job.agreed; ++r) {
-    const Peer& p = at(r);
-    if (r != member_.me && p.gone && p.first_card + p.cards.size() <= job.number)
-      return fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
+  for (const Rank r : state_.others) {
+    const Peer& p = state_.peer(r);
+    if (!job.agreed && p.gone && p.first_card + p.cards.size() <= job.number)
+      return failures_.fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
   }
-  if (!job.agreed || order_.holds()) return;
-  queue_.run(job);
+  if (!job.agreed || state_.order.holds()) return;
+  state_.queue.run(job);
   if (job.state == Job::State::kDone) done(job);
 }
 
 void Runner::finish(const Task& task) {
-  if (!queue_.finished(task)) return;
-  if (task.job->unit != nullptr && !task.job->unit->finite()) rounds_.meet_nonfinite();
-  recorder_.bucket(*task.job, rounds_.round(), in_ns(task.job->began), trace_ns());
+  if (!state_.queue.finished(task)) return;
+  if (task.job->unit != nullptr && !task.job->unit->finite()) state_.rounds.meet_nonfinite();
+  state_.recorder.bucket(*task.job, state_.rounds.round(), in_ns(task.job->began), state_.trace_ns());
   done(*task.job);
 }
 
 void Runner::done(Job& job) {
-  if (job.awaited > 0) tell_callers();
-  end_ticket(job);
+  if (job.awaited > 0) state_.lock.wake_callers();
+  state_.tickets.add(job.ticket, state_.shutdown.verdict());
   end_work();
+}
+
+// Ends this rank's work for a closing round, on the thread that finishes the last job. Waking a caller to do it would
+// add two thread switches to every round.
+void Runner::end_work() {
+  if (!state_.rounds.closes() || state_.queue.active() > 0 || !failures_.open()) return;
+  failures_.begin();  // other ranks may have computed until now
+  if (state_.member.me == 0) state_.reconfiguration.decide(state_.rounds.ended() + 1);
+  state_.rounds.end_work(state_.now());
+  control_.agree_round();
+  control_.send_soon();
 }
 
 // Wakes threads for the steps that became ready. runs_on: the calling thread takes steps next, so light steps need no
 // other thread.
 void Runner::hand_over(bool runs_on) {
-  const std::size_t fresh = queue_.take_fresh();
+  const std::size_t fresh = state_.queue.take_fresh();
   if (!runs_itself())
-    wakeups_.lanes = std::min(wakeups_.lanes + fresh, static_cast<std::size_t>(idle_));
+    state_.lock.wake_lanes(fresh);
   else if (!runs_on)
-    nudge();
-  if (has_mail()) nudge();
+    state_.lock.wake_poll();
+  if (has_messages()) state_.lock.wake_poll();
 }
 
-bool Runner::runs_itself() const { return lanes_ > 0 && queue_.light(); }
+// ---- The communication lane
 
-void Runner::nudge() {
-  if (std::exchange(polling_, false)) wakeups_.poll = true;
+// Posts ready messages to the transport, in order.
+void Runner::post(Hold& hold) {
+  control_.send_cards(hold);
+  while (io_.has_ready() && failures_.open()) {
+    io_.post_batch(hold);
+    hand_over();
+  }
 }
 
-// ---- The end
-
-// The first failure begins the shutdown; later ones are ignored, because their cause is usually the first one.
-void Runner::fail(const Trouble& trouble) {
-  if (!shutdown_.open()) return;
-  shutdown_.begin({.finding = trouble.finding,
-                   .code = trouble.why.code(),
-                   .witness = trouble.witness == Status::kNoPeer ? member_.me : trouble.witness,
-                   .blamed = trouble.why.peer(),
-                   .round = rounds_.uncommitted(),
-                   .unheard = liveness_.unheard(),
-                   .what = trouble.why.what()},
-                  instant());
-  queue_.drop();
-  send_window_.drop();
-  nudge();
+// One turn: posts messages, polls the transport, handles its completions, and checks the liveness of peers.
+void Runner::turn(Hold& hold, nanoseconds wait) {
+  do {  // these unlock, and no thread wakes this one meanwhile
+    post(hold);
+    build(hold);
+    control_.send_pending(hold);
+  } while (failures_.open() &&
+           (has_messages() || control_.has_pending() || state_.reconfiguration.has_work() ||
+            (runs_itself() && run_some(hold, lanes_))));
+  const auto limit = [&](Instant end) {
+    wait = std::clamp<nanoseconds>(end - state_.now(), nanoseconds(0), wait);
+  };
+  if (state_.shutdown.in_progress()) {
+    if (shut_down()) return;
+    wait = std::min<nanoseconds>(wait, std::chrono::milliseconds(10));
+  } else if (failures_.watching()) {
+    limit(failures_.next_check());
+  }
+  // A caller that waits until this rank's done message is sent sleeps until it is woken.
+  const bool sending = control_.done_pending(state_.now());
+  if (sending) limit(control_.send_deadline());
+  if (stop_) return;
+  if (failures_.open())
+    if (const auto check = state_.proxy.check(state_.rounds, state_.peers, state_.now())) limit(*check);
+  const std::span<const Completion> completions = io_.poll(hold, wait);
+  const Instant now = state_.now();
+  for (const Completion& c : completions) complete(c, state_.recorder.on() ? state_.now() : now);
+  hand_over();
+  if (sending && now >= control_.send_deadline()) state_.lock.wake_callers();
+  if (!failures_.watching() || now < failures_.next_check()) return;
+  failures_.check();
+  control_.send_soon();  // peers may have to be asked
 }
 
-void Runner::withdraw() {
-  if (!shutdown_.open()) return;
-  shutdown_.withdraw();
-  if (watching())
-    fail({Finding::kLeft, {Code::kPeerLost, "it left in the middle of a round", member_.me}});
-  else  // no round is in progress: peers may continue without this rank
-    fail({Finding::kLeft, {Code::kCancelled, "it left", member_.me}});
+void Runner::complete(const Completion& done, Instant now) {
+  state_.queue.at(in_ns(now));
+  if ((done.op & kControlBit) != 0)
+    control_.complete(done);
+  else if (const std::optional<Task> ran = io_.complete(done, now))
+    finish(*ran);
+  if (control_.take_released())
+    for (const auto& job : state_.queue.jobs()) release(*job);
 }
 
 // Sends this rank's report and cancels its operations, once; then waits for the reports of other ranks. Frames may
 // still be in flight when the shutdown is over. The jobs own their memory, and only compute steps use the caller's
 // tensors.
-bool Runner::part() {
-  if (!shutdown_.told()) {
-    // If a peer reported this rank as silent, this rank has been asking it too. Without an answer for half a timeout,
-    // neither rank receives from the other, and this rank reports it in turn.
-    if (const Rank witness = shutdown_.missed_by();
-        witness >= 0 && !at(witness).gone && transport_->now() - at(witness).spoke >= limits_.timeout / 2)
-      shutdown_.miss(witness);
-    shutdown_.tell(*transport_, peers_, identity(), rounds_.uncommitted(), rounds_.agreed_finite());
-    // A cancelled message keeps its place on its channel (Transport, in_place), so no peer takes a later frame for
-    // it.
-    for (const auto& job : queue_.jobs())
-      for (std::size_t s = 0; s < job->posted_ns.size(); ++s)
-        if (job->posted_ns[s] != 0) transport_->cancel(step_op(*job, static_cast<int>(s)));
+bool Runner::shut_down() {
+  Shutdown& shutdown = state_.shutdown;
+  if (!shutdown.report_sent()) {
+    shutdown.send_report(*state_.transport, state_.peers, state_.rounds.uncommitted(),
+                         state_.rounds.agreed_finite(), state_.now());
+    io_.cancel_all();
   }
-  shutdown_.relay(*transport_, peers_, identity());
-  if (running_ > 0 || !shutdown_.finish(instant(), peers_, rounds_.waits())) return false;
-  tell_callers();
-  for (const auto& job : queue_.jobs()) end_ticket(*job);
+  shutdown.relay(*state_.transport, state_.peers);
+  if (running_ > 0 || !shutdown.finish(state_.now(), state_.peers, state_.rounds.waits())) return false;
+  state_.lock.wake_callers();
+  for (const auto& job : state_.queue.jobs()) state_.tickets.add(job->ticket, state_.shutdown.verdict());
   return true;
 }
 
-// ---- Numbers
+// ---- New plans (reconfiguration.h)
 
-SessionStats Runner::stats() const {
-  const std::lock_guard lock(mutex_);
-  return recorder_.total();
+Status Runner::propose(std::string text, std::uint64_t after) {
+  Hold hold(state_.lock);
+  if (!failures_.open()) return state_.shutdown.verdict();
+  if (state_.reconfiguration.under_way())
+    return {Code::kInvalid,
+            "a proposal is pending already: proposal() returns its state; propose again when it has been "
+            "accepted or refused"};
+  if (after > 0 && after <= state_.rounds.ended())
+    return {Code::kInvalid, "the previous round has ended: propose a later round, or round 0"};
+  state_.reconfiguration.propose(std::move(text), after);
+  if (lanes_ == 0) build(hold);
+  control_.send_soon();
+  return {};
+}
+
+void Runner::build(Hold& hold) {
+  while (failures_.open()) {
+    std::optional<Reconfiguration::Work> work = state_.reconfiguration.next_work();
+    if (!work) return;
+    hold.unlock();
+    run_in_background([this, w = std::move(*work)] { build_now(w); });
+    hold.take();
+  }
+}
+
+// The answer of the builder is this rank's answer.
+void Runner::build_now(const Reconfiguration::Work& work) {
+  if (!work.builds) return builder_.discard(work.number);
+  Answer answer = builder_.build(work.number, work.text);
+  const Hold hold(state_.lock);
+  state_.reconfiguration.built(std::move(answer));
+  control_.send_soon();
 }
 
 bool Runner::end_round(bool dropped, std::int64_t began_ns) {
-  const std::lock_guard lock(mutex_);
-  ++(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
-  rounds_.commit();
-  free_since_ = instant();
-  late_since_.reset();
-  recorder_.call("commit", rounds_.round(), began_ns, trace_ns());
-  return reconfiguration_.switch_over(rounds_.ended());
+  const std::lock_guard lock(state_.lock.mutex());
+  ++(dropped ? state_.recorder.stats().rounds_dropped : state_.recorder.stats().rounds);
+  state_.rounds.commit();
+  state_.proxy.end_round(state_.now());
+  state_.recorder.call("commit", state_.rounds.round(), began_ns, state_.trace_ns());
+  return state_.reconfiguration.switch_over(state_.rounds.ended());
 }
 
 void Runner::take_back(bool dropped) {
-  const std::lock_guard lock(mutex_);
-  --(dropped ? recorder_.stats().rounds_dropped : recorder_.stats().rounds);
-  rounds_.take_back();
-  order_.expect_surprise();
-}
-
-std::uint64_t Runner::job() const {
-  const std::lock_guard lock(mutex_);
-  return job_;
+  const std::lock_guard lock(state_.lock.mutex());
+  --(dropped ? state_.recorder.stats().rounds_dropped : state_.recorder.stats().rounds);
+  state_.rounds.take_back();
+  state_.order.expect_surprise();
 }
 
 void Runner::be_of_job(std::uint64_t job, bool restored) {
-  const std::lock_guard lock(mutex_);
-  of_job_ = job;
-  if (restored) order_.expect_surprise();
+  const std::lock_guard lock(state_.lock.mutex());
+  agreement_.set_announced_job(job);
+  if (restored) state_.order.expect_surprise();
 }
 
 void Runner::mark(std::string_view op, std::int64_t begin_ns, std::int64_t end_ns) {
-  if (!recorder_.on() || op.empty()) return;
-  const std::lock_guard lock(mutex_);
-  recorder_.call(recorder_.name(op), rounds_.uncommitted(), begin_ns, end_ns);
+  if (!state_.recorder.on() || op.empty()) return;
+  const std::lock_guard lock(state_.lock.mutex());
+  state_.recorder.call(state_.recorder.name(op), state_.rounds.uncommitted(), begin_ns, end_ns);
 }
 
 }  // namespace tithe::engine

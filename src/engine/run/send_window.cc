@@ -62,8 +62,7 @@ SendWindow::SendWindow(const Pacing& pacing, Rank me, int world) : pacing_(pacin
 }
 
 void SendWindow::Parts::add(std::uint64_t order) {
-  const auto it =
-      std::find_if(parts_.begin(), parts_.end(), [&](const Count& c) { return c.order == order; });
+  const auto it = std::ranges::find(parts_, order, &Count::order);
   if (it == parts_.end())
     parts_.push_back({order, 1});
   else
@@ -71,8 +70,7 @@ void SendWindow::Parts::add(std::uint64_t order) {
 }
 
 void SendWindow::Parts::remove(std::uint64_t order) {
-  const auto it =
-      std::find_if(parts_.begin(), parts_.end(), [&](const Count& c) { return c.order == order; });
+  const auto it = std::ranges::find(parts_, order, &Count::order);
   TITHE_ASSERT(it != parts_.end());
   if (--it->frames > 0) return;
   *it = parts_.back();

@@ -26,7 +26,7 @@
 // commits or drops it as another rank's report says. The report says whether the round was finite, because the done
 // message with that fact may have come from the lost rank.
 //
-// Threads: begin() on any thread; tell() and finish() on the communication lane (or the waiting caller, without
+// Threads: begin() on any thread; send_report() and finish() on the communication lane (or the waiting caller, without
 // lanes). All under the runner's mutex: no function here locks, sleeps or calls back.
 // Owners: the farewell frames are lent to the transport until it completes their operations or is destroyed, which
 // happens before this object is destroyed. Running steps are not interrupted: the runner calls finish() when none
@@ -63,34 +63,37 @@ void Shutdown::begin(FailureReport mine, Instant now) {
   since_ = now;
 }
 
-bool Shutdown::hear(Rank peer, FailureReport failure_report) {
-  if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return false;
-  reports_[static_cast<std::size_t>(peer)] =
-      // The peer's own report replaces a relayed one.
-      std::move(failure_report);
-  return true;
+// The evidence gives the finding and the silent ranks; a farewell without evidence accuses. The peer's own report
+// replaces a relayed one.
+const FailureReport* Shutdown::take_farewell(Rank peer, const Farewell& farewell,
+                                             const std::optional<Evidence>& evidence) {
+  if (std::exchange(direct_[static_cast<std::size_t>(peer)], 1) != 0) return nullptr;
+  const auto in_world = [&](Rank r) { return r >= 0 && r < member_.world; };
+  FailureReport& report = reports_[static_cast<std::size_t>(peer)].emplace(
+      FailureReport{.finding = Finding::kAccused,
+                    .code = farewell.code,
+                    .witness = peer,
+                    .blamed = in_world(farewell.blamed) ? farewell.blamed : Status::kNoPeer,
+                    .round = farewell.round,
+                    .finite = farewell.finite,
+                    .what = farewell.what});
+  if (!evidence) return &report;
+  report.finding = evidence->finding;
+  if (in_world(evidence->witness)) report.witness = evidence->witness;
+  for (const Rank r : evidence->unheard)
+    if (in_world(r) && r != peer && std::ranges::find(report.unheard, r) == report.unheard.end())
+      report.unheard.push_back(r);
+  return &report;
 }
 
-bool Shutdown::hear_of(Rank peer, const Echo& echo) {
+bool Shutdown::take_echo(Rank peer, const Echo& echo) {
   std::optional<FailureReport>& report = reports_[static_cast<std::size_t>(echo.of)];
   if (report) return false;
   if (echo.spoke)
     report = echo.failure_report;
-  else if (!misses(peer, echo.of))
-    miss_too_.emplace_back(peer, echo.of);
+  else if (!receives_nothing(peer, echo.of))
+    silent_pairs_.emplace_back(peer, echo.of);
   return echo.spoke;
-}
-
-Rank Shutdown::missed_by() const {
-  const FailureReport& mine = *report_of(member_.me);
-  return mine.finding == Finding::kSilent && mine.blamed == member_.me && mine.witness != member_.me
-             ? mine.witness
-             : Status::kNoPeer;
-}
-
-void Shutdown::miss(Rank rank) {
-  std::vector<Rank>& unheard = reports_[static_cast<std::size_t>(member_.me)]->unheard;
-  if (std::find(unheard.begin(), unheard.end(), rank) == unheard.end()) unheard.push_back(rank);
 }
 
 bool Shutdown::silent(Rank rank) const {
@@ -100,18 +103,18 @@ bool Shutdown::silent(Rank rank) const {
 }
 
 // True if the reports say that `rank` is silent to `witness`.
-bool Shutdown::misses(Rank witness, Rank rank) const {
+bool Shutdown::receives_nothing(Rank witness, Rank rank) const {
   const std::optional<FailureReport>& t = report_of(witness);
   if (t && t->witness == witness && t->blamed == rank &&
       (t->finding == Finding::kGone || t->finding == Finding::kSilent))
     return true;
   if (t && std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end()) return true;
-  return std::find(miss_too_.begin(), miss_too_.end(), Pair(witness, rank)) != miss_too_.end();
+  return std::find(silent_pairs_.begin(), silent_pairs_.end(), Pair(witness, rank)) != silent_pairs_.end();
 }
 
 // For each pair (of, to), at most one echo: the report of `of`, if `of` is silent to `to`; or the fact that `of` is
 // gone without a report.
-void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity) {
+void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers) {
   const auto gone = [&](Rank r) { return peers[static_cast<std::size_t>(r)].gone; };
   for (Rank of = 0; of < member_.world; ++of)
     for (Rank to = 0; to < member_.world && of != member_.me; ++to) {
@@ -121,19 +124,27 @@ void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers, const
       Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .failure_report = {}};
       // A report is relayed to ranks that receive nothing from its author. The loss of a rank without a report is
       // relayed once, unless this rank's own report contains it. A rank that is not gone may still report.
-      if (echo.spoke ? !misses(to, of) : !gone(of) || misses(member_.me, of)) continue;
+      if (echo.spoke ? !receives_nothing(to, of) : !gone(of) || receives_nothing(member_.me, of)) continue;
       if (echo.spoke) echo.failure_report = *report_of(of);
       relayed_.emplace_back(of, to);
       const Bytes room(echoes_.emplace_back(make_arena(kControlBytes)).get(), kControlBytes);
-      const ByteView frame = room.first(write_echo(echo, identity, room));
+      const ByteView frame = room.first(write_echo(echo, identity_of(member_), room));
       if (transport.send(to, kControlChannel, frame, control_op(kFarewellOp, to)).ok()) ++in_flight_;
     }
 }
 
-void Shutdown::tell(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity,
-                    std::uint32_t uncommitted, bool finite) {
-  told_ = true;
-  const FailureReport& t = *report_of(member_.me);
+void Shutdown::send_report(Transport& transport, const std::vector<Peer>& peers, std::uint32_t uncommitted,
+                           bool finite, Instant now) {
+  report_sent_ = true;
+  FailureReport& t = *reports_[static_cast<std::size_t>(member_.me)];
+  // If a peer reported this rank as silent, this rank has been asking it too. Without an answer for half a timeout,
+  // neither rank receives from the other, and this rank reports it in turn.
+  if (t.finding == Finding::kSilent && t.blamed == member_.me && t.witness != member_.me &&
+      !silent(t.witness)) {
+    const Peer& witness = peers[static_cast<std::size_t>(t.witness)];
+    if (!witness.gone && now - witness.last_message >= timeout_ / 2) t.unheard.push_back(t.witness);
+  }
+  const ControlIdentity identity = identity_of(member_);
   const Bytes room(frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
       room.first(write_evidence({t.finding, t.witness, t.unheard}, identity, room.first(kControlBytes)));
@@ -150,18 +161,19 @@ void Shutdown::tell(Transport& transport, const std::vector<Peer>& peers, const 
 }
 
 // True if this rank need not wait for the report of `rank`.
-bool Shutdown::heard_enough(Rank rank, const std::vector<Peer>& peers) const {
+bool Shutdown::needs_no_report(Rank rank, const std::vector<Peer>& peers) const {
   const FailureReport& mine = *report_of(member_.me);
-  const auto hears = [&](Rank r) {
+  const auto receives = [&](Rank r) {
     return (mine.witness != member_.me || mine.blamed != r) &&
            std::find(mine.unheard.begin(), mine.unheard.end(), r) == mine.unheard.end();
   };
   if (rank == member_.me || report_of(rank)) return true;
   // If the rank is silent to others but not to this rank, its report matters: they may be silent to it too.
-  if (!peers[static_cast<std::size_t>(rank)].gone && (!given_up(rank, reports_) || hears(rank))) return false;
+  if (!peers[static_cast<std::size_t>(rank)].gone && (!given_up(rank, reports_) || receives(rank)))
+    return false;
   for (Rank r = 0; r < member_.world; ++r)  // true only if it is silent to all others
-    if (r != member_.me && r != rank && hears(r) && !peers[static_cast<std::size_t>(r)].gone &&
-        !misses(r, rank))
+    if (r != member_.me && r != rank && receives(r) && !peers[static_cast<std::size_t>(r)].gone &&
+        !receives_nothing(r, rank))
       return false;
   return true;
 }
@@ -175,10 +187,10 @@ bool Shutdown::finish(Instant now, const std::vector<Peer>& peers, bool undecide
   const nanoseconds grace =
       withdrawn_ ? milliseconds(300)
                  : std::clamp<nanoseconds>(timeout_ / 10, milliseconds(500), milliseconds(2000));
-  bool heard_all = true;
-  for (Rank r = 0; r < member_.world; ++r) heard_all = heard_all && heard_enough(r, peers);
+  bool complete = true;
+  for (Rank r = 0; r < member_.world; ++r) complete = complete && needs_no_report(r, peers);
   const bool delivered = in_flight_ == 0 || since >= milliseconds(100);
-  if (!(delivered && (!asks || heard_all)) && since < grace) return false;
+  if (!(delivered && (!asks || complete)) && since < grace) return false;
   if (!withdrawn_) verdict_ = judge(member_.me, reports_);
   life_ = Life::kOver;
   return true;

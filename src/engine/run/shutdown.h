@@ -5,7 +5,7 @@
 //
 //   kOpen -> begin() -> kInProgress: nothing new starts, ranks exchange reports -> finish() -> kOver: verdict is final
 //
-// Plain data, under the runner's mutex; tell() and finish() on the communication lane. Once per session.
+// Plain data, under the runner's mutex; send_report() and finish() on the communication lane. Once per session.
 #include <deque>
 
 #include "engine/peers/peer.h"
@@ -20,37 +20,35 @@ class Shutdown {
   bool open() const { return life_ == Life::kOpen; }
   bool in_progress() const { return life_ == Life::kInProgress; }
   bool over() const { return life_ == Life::kOver; }
-  bool told() const { return told_; }
+  bool report_sent() const { return report_sent_; }
   // The result of calls: ok until there is a verdict; kCancelled after withdraw().
   Status verdict() const { return over() || withdrawn_ ? verdict_ : Status{}; }
   const std::optional<FailureReport>& report_of(Rank rank) const {
     return reports_[static_cast<std::size_t>(rank)];
   }
 
-  void withdraw();                                     // this rank's caller ends the session; begin() follows
-  void begin(FailureReport mine, Instant now);         // requires an open session
-  bool hear(Rank peer, FailureReport failure_report);  // false: the peer has reported before
+  void withdraw();                              // this rank's caller ends the session; begin() follows
+  void begin(FailureReport mine, Instant now);  // requires an open session
+  // A farewell of `peer`, and the evidence that preceded it. Returns its report, or null if it has reported before.
+  const FailureReport* take_farewell(Rank peer, const Farewell& farewell,
+                                     const std::optional<Evidence>& evidence);
   // An echo from `peer` about a rank from which this rank receives nothing. Returns true if it contains a new report.
-  bool hear_of(Rank peer, const Echo& echo);
-  // Before tell(). missed_by(): the rank that receives nothing from this one, if the session ends for that
-  // reason; else -1. miss(): this rank reports that it receives nothing from `rank` either.
-  Rank missed_by() const;
-  void miss(Rank rank);
+  bool take_echo(Rank peer, const Echo& echo);
   bool silent(Rank rank) const;  // the session ends by silence, and `rank` is silent to this rank
 
-  // Sends this rank's report to all others. Call sent() for each completed message.
-  void tell(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity,
-            std::uint32_t uncommitted, bool finite);
-  // After tell(): forwards reports to ranks that receive nothing from the authors.
-  void relay(Transport& transport, const std::vector<Peer>& peers, const ControlIdentity& identity);
-  void sent() { --in_flight_; }
+  // Sends this rank's report to all others. Call message_sent() for each completed message.
+  void send_report(Transport& transport, const std::vector<Peer>& peers, std::uint32_t uncommitted,
+                   bool finite, Instant now);
+  // After send_report(): forwards reports to ranks that receive nothing from the authors.
+  void relay(Transport& transport, const std::vector<Peer>& peers);
+  void message_sent() { --in_flight_; }
   // Returns true, and ends the session, if all others have reported or the grace period is over. undecided: this rank
   // has ended a round and does not know whether other ranks have committed it.
   bool finish(Instant now, const std::vector<Peer>& peers, bool undecided);
 
  private:
-  bool misses(Rank witness, Rank rank) const;  // according to the reports
-  bool heard_enough(Rank rank, const std::vector<Peer>& peers) const;
+  bool receives_nothing(Rank witness, Rank rank) const;  // according to the reports
+  bool needs_no_report(Rank rank, const std::vector<Peer>& peers) const;
   enum class Life : std::uint8_t { kOpen, kInProgress, kOver };
 
   const Member& member_;
@@ -62,11 +60,11 @@ class Shutdown {
   Arena frames_;
   std::vector<char> direct_;  // by rank: its report came directly
   using Pair = std::pair<Rank, Rank>;
-  std::vector<Pair> relayed_;   // (author, receiver)
-  std::vector<Pair> miss_too_;  // (author of an echo, rank that is silent to it)
+  std::vector<Pair> relayed_;       // (author, receiver)
+  std::vector<Pair> silent_pairs_;  // (author of an echo, rank that is silent to it)
   std::deque<Arena> echoes_;
-  std::size_t in_flight_ = 0;  // messages of tell()
-  bool told_ = false;
+  std::size_t in_flight_ = 0;  // messages of send_report()
+  bool report_sent_ = false;
   bool withdrawn_ = false;
 };
 
