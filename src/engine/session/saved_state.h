@@ -11,22 +11,24 @@
 
 namespace tithe::engine {
 
+// The name of a rank among `members`, which is empty if the names are the numbers of the ranks.
+inline std::string member_name(const std::vector<std::string>& members, Rank r) {
+  return members.empty() ? std::to_string(r) : members[static_cast<std::size_t>(r)];
+}
+
 struct SavedHead {
   Rank rank = 0;
   int world = 1;
   std::uint64_t round = 0;
   std::uint64_t job = 0;     // drawn by rank 0 in the job's first round; 0: no round is committed
-  std::string codec;         // and choices, of the last commit
+  std::string codec = {};    // and choices, of the last commit
   std::string opened = {};   // the choices at the session's start, if they differ
   std::string decided = {};  // by codec "auto", in the format of src/advice/auto
   std::string link = {};     // the session's link rate; empty: unknown
   std::string schedule = {};
   Schedule::State told = {};
   std::vector<std::string> members = {};  // names of the ranks, by rank; empty: their numbers
-  // The name of a rank.
-  std::string name(Rank r) const {
-    return members.empty() ? std::to_string(r) : members[static_cast<std::size_t>(r)];
-  }
+  std::string name(Rank r) const { return member_name(members, r); }
 };
 inline constexpr std::size_t kMostMemberBytes = 200;
 // kInvalid if the names of `world` ranks do not meet the rules of SessionOptions::members.

@@ -3,20 +3,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
-#include "base/finite.h"
-#include "base/text.h"
 #include "engine/program/convert.h"
 
-namespace tithe {
+namespace tithe::engine {
 namespace {
 
 std::size_t bytes_in(const Tensor& t) { return t.n * bytes_of(t.dtype); }
 
 std::vector<float> floats_of(const Tensor& t) {
   std::vector<float> out(t.n);
-  const auto& convert = engine::kSimdConversions;
+  const auto& convert = kSimdConversions;
   if (t.n == 0) return out;
   if (t.dtype == DType::kF32)
     std::memcpy(out.data(), t.data, bytes_in(t));
@@ -28,73 +27,48 @@ std::vector<float> floats_of(const Tensor& t) {
 
 }  // namespace
 
-// ---- The session's functions for the proxy
-
-// Adds a late gradient, whose round ran without it, to the residual. No round may be open.
-void Session::Impl::add_unsent(const Tensor& tensor, std::uint64_t round) {
-  const std::vector<float> gradient = floats_of(tensor);
-  const std::lock_guard lock(mutex_);
-  release_undo();
-  if (all_finite(gradient) && store_.of(tensor.key).add_unsent(gradient)) return;
-  for (const float v : gradient)
-    if (is_finite(v) && v != 0.0F) {
-      ++values_dropped_;
-      sum_dropped_ += double{v};
-    }
-  say(
-      fmt::format("round {} continued without rank {}, and its gradient of tensor '{}' is dropped: the "
-                  "gradient, or its sum with the residual, is not finite",
-                  round, member_.me, printable(tensor.key, 200)));
-}
-
-void Session::Impl::caller_returned() {
-  const std::lock_guard lock(mutex_);
-  left_ns_ = runner_.now_ns();
-  blocked_ns_ = 0;
-}
-
-Ticket Session::Impl::late_ticket() {
-  const std::lock_guard lock(mutex_);
-  return ++last_ticket_;
-}
-
 // ---- The thread
 
-void Session::Impl::StragglerProxy::start() {
-  thread_ = std::thread([this] { run(); });
-}
+// A lane of the session calls due() as soon as the session has begun a round.
+StragglerProxy::StragglerProxy(SessionSettings settings)
+    : how_(settings.stragglers),
+      session_(std::move(settings), {.others_at_least = std::max(settings.transport->world() - how_.ranks, 1),
+                                     .share = how_.share,
+                                     .due = [this](std::uint64_t ended) { due(ended); }}),
+      thread_([this] { run(); }) {}
 
-void Session::Impl::StragglerProxy::stop() {
+StragglerProxy::~StragglerProxy() {
+  session_.runner().cancel();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   kick();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
-void Session::Impl::StragglerProxy::kick() {
+void StragglerProxy::kick() {
   const std::lock_guard lock(kick_mutex_);
   kicked_ = true;
   kick_.notify_one();
 }
 
 // The calling lane must not wait for mutex_: a call of the program may hold it while it waits for the lane.
-void Session::Impl::StragglerProxy::due(std::uint64_t ended) {
+void StragglerProxy::due(std::uint64_t ended) {
   const std::lock_guard lock(kick_mutex_);
   due_ = ended + 1;
   kicked_ = true;
   kick_.notify_one();
 }
 
-bool Session::Impl::StragglerProxy::is_due(std::uint64_t due) const {
+bool StragglerProxy::is_due(std::uint64_t due) const {
   return due == rounds_ + 1 && !open_ && !over_ && settled_ && missed_.size() < how_.without &&
-         how_.may_miss(session_.next_round());
+         how_.may_miss(session_.round());
 }
 
 // The proxy's thread: sleeps until due() or a change of state, and runs the due round without mutex_. A failure of
 // the session disables it.
-void Session::Impl::StragglerProxy::run() {
+void StragglerProxy::run() {
   while (true) {
     std::uint64_t due = 0;
     {
@@ -108,7 +82,7 @@ void Session::Impl::StragglerProxy::run() {
     if (!is_due(due)) continue;
     standing_ = true;
     Round round;
-    round.number = playing_ = session_.next_round();
+    round.number = playing_ = session_.round();
     lock.unlock();
     Status s;
     try {
@@ -130,7 +104,7 @@ void Session::Impl::StragglerProxy::run() {
 }
 
 // Runs a round with zeros as gradients; the results replace the zeros.
-Status Session::Impl::StragglerProxy::play(Round& round) {
+Status StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
   for (const Bucket& shapes : usual_) {  // no other thread changes it while standing_ is set
     auto& results = round.results.emplace_back();
@@ -140,33 +114,41 @@ Status Session::Impl::StragglerProxy::play(Round& round) {
       bucket.push_back(
           {.key = s.key, .data = results.back().data(), .n = s.n, .dtype = s.dtype, .row = s.row});
     }
-    const Result<Ticket> ticket = session_.sync(bucket, {}, RoundKind::kAllReduce, RoundOwner::kProxy);
+    const Result<Ticket> ticket = session_.sync_for_proxy(bucket);
     if (!ticket.ok()) return ticket.status();
     tickets.push_back(*ticket);
   }
   for (const Ticket ticket : tickets) TITHE_TRY(session_.wait(ticket));
-  TITHE_TRY(session_.commit(RoundOwner::kProxy));
+  TITHE_TRY(session_.commit());
   round.dropped = session_.last_round_dropped();
   return {};
 }
 
 // ---- The program
 
-Session::Impl::StragglerProxy::Bucket Session::Impl::StragglerProxy::shape_of(
-    std::span<const Tensor> bucket) {
+StragglerProxy::Bucket StragglerProxy::shape_of(std::span<const Tensor> bucket) {
   Bucket out;
   for (const Tensor& t : bucket) out.push_back({std::string(t.key), t.n, t.dtype, t.row});
   return out;
 }
 
-Result<Ticket> Session::Impl::StragglerProxy::sync(std::span<const Tensor> bucket, const Origin& origin) {
+Result<Ticket> StragglerProxy::sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) {
+  if (kind != RoundKind::kAllReduce) {
+    TITHE_TRY(session_.runner().status());
+    TITHE_TRY(check_bucket(bucket, kind, session_.member().world));
+    return Status(
+        Code::kUnsupported,
+        fmt::format("{}: a straggler proxy has no values to send: open the session with stragglers= "
+                    "without the setting without=",
+                    name(kind)));
+  }
   if (origin.device >= 0)
     return Status(Code::kUnsupported,
                   "stragglers with without= requires gradients in host memory, and this bucket is on a GPU");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   if (missed_.empty()) {
-    const Result<Ticket> ticket = session_.sync(bucket, origin);
+    const Result<Ticket> ticket = session_.sync(bucket, origin, kind);
     if (ticket.ok()) {
       open_ = true;
       now_.push_back(shape_of(bucket));
@@ -175,14 +157,14 @@ Result<Ticket> Session::Impl::StragglerProxy::sync(std::span<const Tensor> bucke
   }
   const Result<Ticket> ticket = take(bucket);
   lock.unlock();
-  if (ticket.ok() && session_.options_.ended) session_.options_.ended(*ticket, {});
+  if (ticket.ok() && session_.options().ended) session_.options().ended(*ticket, {});
   return ticket;
 }
 
 // Returns a stored result to the program: the gradient enters the residual, and the result replaces it in the bucket.
 // A dropped round discards the gradient, as it does on all ranks.
-Result<Ticket> Session::Impl::StragglerProxy::take(std::span<const Tensor> bucket) {
-  TITHE_TRY(engine::check_bucket(bucket, RoundKind::kAllReduce, session_.member_.world));
+Result<Ticket> StragglerProxy::take(std::span<const Tensor> bucket) {
+  TITHE_TRY(check_bucket(bucket, RoundKind::kAllReduce, session_.member().world));
   Round& round = missed_.front();
   if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
     return Status(
@@ -192,14 +174,14 @@ Result<Ticket> Session::Impl::StragglerProxy::take(std::span<const Tensor> bucke
                     round.number, round.taken));
   auto& results = round.results[round.taken++];
   for (std::size_t k = 0; k < bucket.size(); ++k) {
-    if (!round.dropped) session_.add_unsent(bucket[k], round.number);
+    if (!round.dropped) session_.add_unsent(bucket[k].key, floats_of(bucket[k]), round.number);
     if (bucket[k].n > 0) std::memcpy(bucket[k].data, results[k].data(), bytes_in(bucket[k]));
   }
   results = {};
-  return *late_.insert(session_.late_ticket()).first;
+  return *late_.insert(session_.issue_ticket()).first;
 }
 
-Status Session::Impl::StragglerProxy::wait(Ticket ticket) {
+Status StragglerProxy::wait(Ticket ticket) {
   {
     const std::lock_guard lock(mutex_);
     if (late_.erase(ticket) > 0) return {};
@@ -207,7 +189,7 @@ Status Session::Impl::StragglerProxy::wait(Ticket ticket) {
   return session_.wait(ticket);
 }
 
-Result<bool> Session::Impl::StragglerProxy::poll(Ticket ticket) {
+Result<bool> StragglerProxy::poll(Ticket ticket) {
   {
     const std::lock_guard lock(mutex_);
     if (late_.contains(ticket)) return true;
@@ -216,7 +198,7 @@ Result<bool> Session::Impl::StragglerProxy::poll(Ticket ticket) {
 }
 
 // If results are stored, ends the oldest such round for the program. Otherwise commits the program's own round.
-Status Session::Impl::StragglerProxy::commit() {
+Status StragglerProxy::commit() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !standing_; });
   if (!missed_.empty()) {
@@ -228,16 +210,16 @@ Status Session::Impl::StragglerProxy::commit() {
                                           round.number, round.results.size(), round.taken)};
     dropped_ = round.dropped;
     missed_.pop_front();
-    session_.caller_returned();
+    session_.program_returned();
     kick();
     return {};
   }
-  if (!open_) return session_.runner_.status();
+  if (!open_) return session_.runner().status();
   lock.unlock();
-  const std::uint64_t before = session_.next_round();
+  const std::uint64_t before = session_.round();
   const Status s = session_.commit();
   lock.lock();
-  if (session_.next_round() == before) {  // the commit failed
+  if (session_.round() == before) {  // the commit failed
     over_ = true;
     return s;
   }
@@ -251,12 +233,12 @@ Status Session::Impl::StragglerProxy::commit() {
   return s;
 }
 
-bool Session::Impl::StragglerProxy::last_round_dropped() const {
+bool StragglerProxy::last_round_dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;
 }
 
-Status Session::Impl::StragglerProxy::level(std::string_view what, bool for_good) {
+Status StragglerProxy::level(std::string_view what, bool for_good) {
   bool open = false;
   {
     const std::lock_guard lock(mutex_);
@@ -270,7 +252,7 @@ Status Session::Impl::StragglerProxy::level(std::string_view what, bool for_good
   return check_level(what);
 }
 
-Status Session::Impl::StragglerProxy::check_level(std::string_view what) const {
+Status StragglerProxy::check_level(std::string_view what) const {
   const std::uint64_t waiting = behind();
   if (waiting == 0) return {};
   return {Code::kInvalid, fmt::format("{}: {} rounds continued without this rank, and it has not received "
@@ -279,20 +261,56 @@ Status Session::Impl::StragglerProxy::check_level(std::string_view what) const {
                                       what, waiting)};
 }
 
-std::uint64_t Session::Impl::StragglerProxy::round() const {
+std::uint64_t StragglerProxy::round() const {
   const std::lock_guard lock(mutex_);
   if (!missed_.empty()) return missed_.front().number;
-  return standing_ ? playing_ : session_.next_round();
+  return standing_ ? playing_ : session_.round();
 }
 
-std::uint64_t Session::Impl::StragglerProxy::behind() const {
+std::uint64_t StragglerProxy::behind() const {
   const std::lock_guard lock(mutex_);
   return missed_.size();
 }
 
-std::uint64_t Session::Impl::StragglerProxy::proxied() const {
+SessionStats StragglerProxy::stats() const {
+  SessionStats s = session_.stats();
   const std::lock_guard lock(mutex_);
-  return proxied_;
+  s.rounds_missed += proxied_;
+  s.rounds_behind = missed_.size();
+  return s;
 }
 
-}  // namespace tithe
+// ---- Calls that need all ranks in the same round
+
+Status StragglerProxy::evaluated(double loss) {
+  TITHE_TRY(level("evaluated"));
+  return session_.evaluated(loss);
+}
+
+Status StragglerProxy::learning_rate(double rate) {
+  TITHE_TRY(level("learning_rate"));
+  return session_.learning_rate(rate);
+}
+
+Result<std::vector<std::uint8_t>> StragglerProxy::state(bool residuals) {
+  TITHE_TRY(level(residuals ? "state" : "common_state"));
+  return session_.state(residuals);
+}
+
+Status StragglerProxy::restore(ByteView bytes) {
+  TITHE_TRY(level("restore"));
+  return session_.restore(bytes);
+}
+
+Status StragglerProxy::restore(std::span<const ByteView> states, Lost lost) {
+  TITHE_TRY(level("restore"));
+  return session_.restore(states, lost);
+}
+
+Status StragglerProxy::may_reform(Rank rank, int world, const std::vector<std::string>& members,
+                                  std::uint64_t epoch) const {
+  TITHE_TRY(session_.may_reform(rank, world, members, epoch));
+  return check_level("reform");
+}
+
+}  // namespace tithe::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A StragglerProxy runs a round for this rank's program if the program is late, so that the other ranks need not wait.
+// A StragglerProxy wraps a session. It runs a round for this rank's program if the program is late, so that the other
+// ranks need not wait.
 // It passes zeros as gradient, so codec and strategy treat the round like any other. The proxy stores the result. When
 // the program reaches that round, its gradient is added to this rank's residual and sent with the next round; the
 // program gets the stored result.
@@ -25,34 +26,30 @@
 #include "engine/session/session_impl.h"
 #include "engine/session/stragglers.h"
 
-namespace tithe {
+namespace tithe::engine {
 
-class Session::Impl::StragglerProxy {
+class StragglerProxy final : public SessionCalls {
  public:
-  StragglerProxy(Impl& session, const engine::Stragglers& how) : session_(session), how_(how) {}
-  ~StragglerProxy() { stop(); }
-  StragglerProxy(const StragglerProxy&) = delete;
-  StragglerProxy& operator=(const StragglerProxy&) = delete;
-  void start();
-  void stop();  // requires that the session is cancelled
-  // Other ranks wait for the round after `ended` rounds.
-  void due(std::uint64_t ended);
+  explicit StragglerProxy(SessionSettings settings);
+  ~StragglerProxy() override;
 
-  // Session's calls, for the program.
-  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin);
-  Status wait(Ticket ticket);
-  Result<bool> poll(Ticket ticket);
-  Status commit();
-  bool last_round_dropped() const;
-  // Commits the open round, with no proxy running. kInvalid: results are stored for the program. for_good: disables
-  // the proxy.
-  Status level(std::string_view what, bool for_good = false);
-  // kInvalid: results are stored for the program.
-  Status check_level(std::string_view what) const;
-
-  std::uint64_t round() const;    // the program's next round
-  std::uint64_t behind() const;   // stored results
-  std::uint64_t proxied() const;  // rounds that the proxy ran
+  // The program's calls. Those that need all ranks in the same round are kInvalid while results are stored for it.
+  Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) override;
+  Status wait(Ticket ticket) override;
+  Result<bool> poll(Ticket ticket) override;
+  Status commit() override;
+  std::uint64_t round() const override;  // the program's next round
+  bool last_round_dropped() const override;
+  SessionStats stats() const override;
+  Status evaluated(double loss) override;
+  Status learning_rate(double rate) override;
+  Result<std::vector<std::uint8_t>> state(bool residuals) override;
+  Status restore(ByteView bytes) override;
+  Status restore(std::span<const ByteView> states, Lost lost) override;
+  Status may_reform(Rank rank, int world, const std::vector<std::string>& members,
+                    std::uint64_t epoch) const override;
+  Status begin_reform() override { return level("reform", true); }
+  SessionImpl& impl() override { return session_; }
 
  private:
   struct Shape {  // of a tensor
@@ -70,6 +67,8 @@ class Session::Impl::StragglerProxy {
     std::size_t taken = 0;  // buckets that the program has handed over
   };
 
+  // Other ranks wait for the round after `ended` rounds.
+  void due(std::uint64_t ended);
   void run();
   // Wakes the proxy's thread.
   void kick();
@@ -78,23 +77,29 @@ class Session::Impl::StragglerProxy {
   Status play(Round& round);
   Result<Ticket> take(std::span<const Tensor> bucket);
   static Bucket shape_of(std::span<const Tensor> bucket);
+  // Commits the open round, with no proxy running. kInvalid: results are stored for the program. for_good: disables
+  // the proxy.
+  Status level(std::string_view what, bool for_good = false);
+  // kInvalid: results are stored for the program.
+  Status check_level(std::string_view what) const;
+  std::uint64_t behind() const;  // stored results
 
-  Impl& session_;
-  const engine::Stragglers how_;
+  const Stragglers how_;
 
   std::mutex kick_mutex_;  // guards the next two members; taken last
   bool kicked_ = false;
   std::uint64_t due_ = 0;  // 1 + the number of ended rounds
   std::condition_variable kick_;
+  SessionImpl session_;  // after the members that its lanes use
 
   mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   bool stop_ = false, over_ = false;
-  bool standing_ = false;      // the proxy runs a round
-  std::uint64_t playing_ = 0;  // the number of that round
-  bool open_ = false;          // the program's own round is open
-  std::uint64_t rounds_ = 0;   // ended rounds, by either owner
-  std::uint64_t proxied_ = 0;
+  bool standing_ = false;            // the proxy runs a round
+  std::uint64_t playing_ = 0;        // the number of that round
+  bool open_ = false;                // the program's own round is open
+  std::uint64_t rounds_ = 0;         // ended rounds, by either owner
+  std::uint64_t proxied_ = 0;        // rounds that the proxy ran
   std::vector<Bucket> usual_, now_;  // of the last round; of the open round
   bool settled_ = false;             // the last two rounds of the program had the same buckets
   std::deque<Round> missed_;
@@ -103,4 +108,4 @@ class Session::Impl::StragglerProxy {
   std::thread thread_;
 };
 
-}  // namespace tithe
+}  // namespace tithe::engine
