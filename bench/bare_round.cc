@@ -85,7 +85,7 @@ Status BareRank::use(Bucket& b, const Step& step) {
   const Call call{.settings = part.spec.settings, .phase = step.phase, .scratch = b.scratch};
   const Law law = b.program.parts[static_cast<std::size_t>(step.part)].laws[step.phase];
   const std::span<float> out = values(b, step);
-  if (step.kind == StepKind::kMerge && engine::row_of(law).adds) {
+  if (step.kind == StepKind::kMerge && engine::rule_of(law).adds) {
     for (const int f : frames) {
       const ByteView own(reinterpret_cast<const std::uint8_t*>(out.data()), sizeof(float) * out.size());
       TITHE_TRY(impl.combine(call, out.size(), frame(b, step.slot).subspan(kFrameHeaderBytes),

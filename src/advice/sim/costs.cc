@@ -57,8 +57,8 @@ class Pricer {
     return program_.parts[static_cast<std::size_t>(s.part)];
   }
   double values(const Step& s) const { return static_cast<double>(layout(s).size(s.chunk)); }
-  const engine::LawRow& law(const Step& s) const {
-    return engine::row_of(s.stage == Stage::kInside ? Law::kDecode : layout(s).laws[s.phase]);
+  const engine::LawRule& law(const Step& s) const {
+    return engine::rule_of(s.stage == Stage::kInside ? Law::kDecode : layout(s).laws[s.phase]);
   }
 
   void frame(const Step& s) {

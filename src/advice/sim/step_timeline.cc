@@ -136,7 +136,7 @@ void TimelineBuilder::match(StepTimeline& timeline, const Strategy& strategy) co
 std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& timeline) const {
   std::vector<std::vector<int>> out(timeline.roles.size());
   const std::vector<Law>& laws = timeline.roles[0].program.parts[0].laws;
-  if (std::none_of(laws.begin(), laws.end(), [](Law law) { return engine::row_of(law).joins; })) return out;
+  if (std::none_of(laws.begin(), laws.end(), [](Law law) { return engine::rule_of(law).joins; })) return out;
   std::vector<std::vector<int>> waits;
   std::vector<MatchedStep> ready;
   for (std::size_t r = 0; r < timeline.roles.size(); ++r) {

@@ -21,6 +21,12 @@ Address address_of(const void* at) { return reinterpret_cast<Address>(at); }
 
 }  // namespace
 
+bool adjacent(std::span<const Tensor> bucket, std::span<const PartShare> shares) {
+  return std::ranges::all_of(shares, [&](const PartShare& s) {
+    return s.dtype == DType::kF32 && s.data(bucket) == shares[0].data(bucket) + 4 * s.at;
+  });
+}
+
 DeviceParts::DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values,
                          std::shared_ptr<Gpus> gpus)
     : made_(std::move(parts)), staged_values_(staged_values), gpus_(std::move(gpus)), parts_(made_.size()) {}
@@ -61,12 +67,9 @@ Status DeviceParts::begin(std::span<const Tensor> bucket, const Origin& origin,
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     PartState& part = parts_[p];
     if (!part.why.empty() || made_[p].shares.empty()) continue;
-    const std::vector<Share>& shares = made_[p].shares;
-    part.values = address(shares[0]);
-    part.in_place = std::ranges::all_of(shares, [&](const Share& s) {
-      return bucket_[s.tensor].dtype == DType::kF32 && address(s) == part.values + 4 * s.at;
-    });
-    if (!part.in_place) part.values = staged_.at() + 4 * made_[p].staged_at;
+    part.in_place = adjacent(bucket_, made_[p].shares);
+    part.values =
+        part.in_place ? address_of(made_[p].shares[0].data(bucket_)) : staged_.at() + 4 * made_[p].staged_at;
   }
   TITHE_TRY(on.record(given_, origin.stream));
   on_ = true;
@@ -112,20 +115,13 @@ void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
 
 void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {
   std::size_t first = part, end = part + 1;
-  while (first > 0 && !made_[first].begins) --first;
-  while (end < made_.size() && !made_[end].begins) ++end;
+  while (first > 0 && !made_[first].begins()) --first;
+  while (end < made_.size() && !made_[end].begins()) ++end;
   for (std::size_t p = first; p < end; ++p) parts_[p].why = why;
 }
 
 // If memory cannot be allocated for a part, the host takes the part. Only a lost context ends the session.
 Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
-  const auto give_up = [&](std::size_t p, const Status& why) -> Status {
-    TITHE_TRY(gpu_->on().lost());
-    leave_to_host(p, why.what());
-    gpus_->say(
-        fmt::format("part {} of the bucket of '{}' runs on the host: {}", p, bucket_[0].key, why.what()));
-    return {};
-  };
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     if (!parts_[p].why.empty()) continue;
     Status there;
@@ -141,7 +137,11 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
           gpu_->lane(lane), parts_[p].made->settings_of(*spec.codec, spec.settings), made_[p].largest_chunk);
     }
     if (there.ok()) there = feedback.to_device(static_cast<int>(p), gpu_->ferry());
-    if (!there.ok()) TITHE_TRY(give_up(p, there));
+    if (there.ok()) continue;
+    TITHE_TRY(gpu_->on().lost());
+    leave_to_host(p, there.what());
+    gpus_->say(
+        fmt::format("part {} of the bucket of '{}' runs on the host: {}", p, bucket_[0].key, there.what()));
   }
   reserved_ = true;
   for (std::size_t p = 0; p < parts_.size(); ++p)
@@ -154,72 +154,46 @@ Status DeviceParts::make_mirror() {
   mirror_ = bucket_;
   std::vector<bool> here(bucket_.size());
   for (std::size_t p = 0; p < parts_.size(); ++p)
-    for (const Share& s : made_[p].shares) here[s.tensor] = here[s.tensor] || !parts_[p].why.empty();
+    for (const PartShare& s : made_[p].shares) here[s.tensor] = here[s.tensor] || !parts_[p].why.empty();
   std::size_t bytes = 0;
-  for (std::size_t k = 0; k < bucket_.size(); ++k)
-    if (here[k]) bytes = (bytes + 3) / 4 * 4 + bytes_of(bucket_[k]);
+  std::vector<std::size_t> at(bucket_.size());
+  for (std::size_t k = 0; k < bucket_.size(); ++k) {
+    at[k] = (bytes + 3) / 4 * 4;
+    if (here[k]) bytes = at[k] + bytes_of(bucket_[k]);
+  }
   if (bytes > mirrored_.bytes()) {
     mirrored_ = {};
     Result<device::Pinned> memory = gpu_->on().pinned(bytes + kAligned);
     if (!memory.ok()) return memory.status();
     mirrored_ = std::move(*memory);
   }
-  std::size_t at = 0;
-  for (std::size_t k = 0; k < bucket_.size(); ++k) {
-    at = (at + 3) / 4 * 4;
-    mirror_[k].data = here[k] ? mirrored_.data() + at : nullptr;
-    if (here[k]) at += bytes_of(bucket_[k]);
-  }
+  for (std::size_t k = 0; k < bucket_.size(); ++k)
+    mirror_[k].data = here[k] ? mirrored_.data() + at[k] : nullptr;
   return {};
 }
 
 // ---- Transfers
-
-Address DeviceParts::address(const Share& s) const {
-  const Tensor& t = bucket_[s.tensor];
-  return address_of(t.data) + bytes_of(t.dtype) * s.skip;
-}
 
 Status DeviceParts::drained(int lane, const Status& status) {
   const Status waited = gpu_->on().wait(gpu_->lane(lane).stream());
   return status.ok() ? waited : status;
 }
 
-// Calls body(tensor, offset in the tensor, offset in the part, count) for each share, until one fails.
-template <typename Body>
-Status DeviceParts::each_share(int lane, int part, std::size_t first, std::size_t n, Body body) {
-  const auto all = [&]() -> Status {
-    const std::vector<Share>& shares = made(part).shares;
-    auto at = std::ranges::partition_point(shares, [&](const Share& s) { return s.at + s.n <= first; });
-    for (; at != shares.end() && at->at < first + n; ++at) {
-      const std::size_t from = std::max(at->at, first), to = std::min(at->at + at->n, first + n);
-      if (from < to) TITHE_TRY(body(at->tensor, at->skip + (from - at->at), from, to - from));
-    }
-    return {};
-  };
-  return drained(lane, all());
-}
-
 Status DeviceParts::bring(int lane, int part, std::size_t first, std::size_t n) {
   const auto held = gpu_->hold(lane);
   const device::Stream& stream = gpu_->lane(lane).stream();
   TITHE_TRY(gpu_->on().wait_for(stream, given_));
-  return each_share(
-      lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t, std::size_t count) {
-        const std::size_t w = bytes_of(bucket_[k].dtype);
-        return gpu_->on().copy_down(stream, static_cast<std::uint8_t*>(mirror_[k].data) + w * skip,
-                                    address_of(bucket_[k].data) + w * skip, w * count);
-      });
+  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
+    return gpu_->on().copy_down(stream, s.data(mirror_), address_of(s.data(bucket_)), s.bytes());
+  });
 }
 
 Status DeviceParts::take_back(int lane, int part, std::size_t first, std::size_t n) {
   const auto held = gpu_->hold(lane);
-  return each_share(
-      lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t, std::size_t count) {
-        const std::size_t w = bytes_of(bucket_[k].dtype);
-        return gpu_->on().copy_up(gpu_->lane(lane).stream(), address_of(bucket_[k].data) + w * skip,
-                                  static_cast<const std::uint8_t*>(mirror_[k].data) + w * skip, w * count);
-      });
+  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
+    return gpu_->on().copy_up(gpu_->lane(lane).stream(), address_of(s.data(bucket_)), s.data(mirror_),
+                              s.bytes());
+  });
 }
 
 Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
@@ -228,13 +202,11 @@ Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
   const PartState& p = at(part);
   TITHE_TRY(gpu_->on().wait_for(on.stream(), given_));
   if (p.in_place) return drained(lane, {});
-  return each_share(
-      lane, part, first, n, [&](std::size_t k, std::size_t skip, std::size_t to, std::size_t count) {
-        const DType dtype = bucket_[k].dtype;
-        const Address from = address_of(bucket_[k].data) + bytes_of(dtype) * skip;
-        return dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), p.values + 4 * to, from, 4 * count)
-                                    : p.by().widen(on, from, dtype == DType::kBF16, p.values + 4 * to, count);
-      });
+  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
+    const Address from = address_of(s.data(bucket_)), to = p.values + 4 * s.at;
+    return s.dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), to, from, 4 * s.n)
+                                  : p.by().widen(on, from, s.dtype == DType::kBF16, to, s.n);
+  });
 }
 
 Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n) {
@@ -242,14 +214,11 @@ Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n)
   lang::DeviceLane& on = gpu_->lane(lane);
   const PartState& p = at(part);
   if (p.in_place) return {};
-  return each_share(lane, part, first, n,
-                    [&](std::size_t k, std::size_t skip, std::size_t from, std::size_t count) {
-                      const DType dtype = bucket_[k].dtype;
-                      const Address to = address_of(bucket_[k].data) + bytes_of(dtype) * skip;
-                      return dtype == DType::kF32
-                                 ? gpu_->on().copy_within(on.stream(), to, p.values + 4 * from, 4 * count)
-                                 : p.by().narrow(on, p.values + 4 * from, to, dtype == DType::kBF16, count);
-                    });
+  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
+    const Address from = p.values + 4 * s.at, to = address_of(s.data(bucket_));
+    return s.dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), to, from, 4 * s.n)
+                                  : p.by().narrow(on, from, to, s.dtype == DType::kBF16, s.n);
+  });
 }
 
 // A schedule changes the ratio between rounds.
@@ -263,12 +232,12 @@ Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::s
                                     const feedback::ErrorFeedback::DeviceView& kept, Bytes out) {
   const auto held = gpu_->hold(lane);
   lang::DeviceLane& on = gpu_->lane(lane);
-  const Codec& codec = *made(part).spec.codec;
   const Call own = kernel_call(part, call);
   const Result<Bytes> room = on.room(own.settings.codec->phases[0].bound(own.settings, n));
   if (!room.ok()) return room.status();
-  const Result<Encoded> done = at(part).by().encode(
-      on, codec.name, own, {at(part).values + 4 * first, kept.residual, kept.left, n}, *room);
+  const Result<Encoded> done =
+      at(part).by().encode(on, made(part).spec.codec->name, own,
+                           {at(part).values + 4 * first, kept.residual, kept.left, n}, *room);
   if (!done.ok() || !done->finite) return done;
   if (done->bytes > out.size()) return Status(Code::kIo, "a GPU's payload is longer than the codec's bound");
   if (done->bytes > 0) std::memcpy(out.data(), room->data(), done->bytes);

@@ -10,7 +10,8 @@
 //   fallback  if a GPU lacks memory or a compiler for a part, the host takes the part; a lost context ends the session
 //   drained   when a call returns, with any status, the GPU has no pending work of the call
 //
-// Threads  begin() between rounds; the rest on lanes, each part's values by one step at a time (program/steps.cc).
+// Threads  begin() between rounds; the rest on lanes, each part's values by one step at a time (program/unit_state.h).
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,18 +22,38 @@
 
 namespace tithe::engine {
 
+// Values of a part in one tensor of the bucket: values [skip, skip + n) of the tensor, from value `at` of the part on.
+struct PartShare {
+  std::size_t tensor = 0, skip = 0, at = 0, n = 0;
+  DType dtype = DType::kF32;
+  std::size_t bytes() const { return n * bytes_of(dtype); }
+  std::uint8_t* data(std::span<const Tensor> bucket) const {
+    return static_cast<std::uint8_t*>(bucket[tensor].data) + skip * bytes_of(dtype);
+  }
+};
+// True if the part's values are fp32 and adjacent in memory.
+bool adjacent(std::span<const Tensor> bucket, std::span<const PartShare> shares);
+// Calls body(share) for the shares of the part's values [first, first + n), until one fails.
+template <typename Body>
+Status each_share(std::span<const PartShare> shares, std::size_t first, std::size_t n, Body body) {
+  auto s = std::ranges::partition_point(shares, [&](const PartShare& a) { return a.at + a.n <= first; });
+  for (; s != shares.end() && s->at < first + n; ++s) {
+    const std::size_t from = std::max(s->at, first), to = std::min(s->at + s->n, first + n);
+    if (from < to) TITHE_TRY(body(PartShare{s->tensor, s->skip + (from - s->at), from, to - from, s->dtype}));
+  }
+  return {};
+}
+
 class DeviceParts {
  public:
-  struct Share {  // n values of a tensor, and their offset in the part
-    std::size_t tensor = 0, skip = 0, at = 0, n = 0;
-  };
   struct PlannedPart {  // from the plan
     Spec spec;
     std::string why;      // the reason why the host must take it; empty: none
-    bool begins = true;   // with a tensor's first value, so it shares no tensor with earlier parts
     bool copied = false;  // codecs may be unable to use its tensors' own memory
     std::size_t n = 0, staged_at = 0, largest_chunk = 0;
-    std::vector<Share> shares;
+    std::vector<PartShare> shares;
+    // True if the part shares no tensor with earlier parts.
+    bool begins() const { return shares.empty() || shares[0].skip == 0; }
   };
   DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values, std::shared_ptr<Gpus> gpus);
 
@@ -77,9 +98,11 @@ class DeviceParts {
   Status take_memory(feedback::ErrorFeedback& feedback);
   Status make_mirror();
   Call kernel_call(int part, const Call& call) const;
-  device::Address address(const Share& share) const;
+  // Calls body(share) for each share of the values, until one fails, and waits for the copies.
   template <typename Body>
-  Status each_share(int lane, int part, std::size_t first, std::size_t n, Body body);
+  Status copy_shares(int lane, int part, std::size_t first, std::size_t n, Body body) {
+    return drained(lane, each_share(made(part).shares, first, n, body));
+  }
   // Waits until the lane's stream is idle.
   Status drained(int lane, const Status& status);
 

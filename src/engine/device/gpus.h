@@ -34,7 +34,6 @@ class Gpu {
  public:
   static Result<std::unique_ptr<Gpu>> open(int ordinal, int workers);
   const device::Device& on() const { return ferry_->on(); }
-  int ordinal() const { return ordinal_; }
   std::string name() const;  // "GPU 0, NVIDIA H100"
   int lanes() const { return static_cast<int>(lanes_.size()); }
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }

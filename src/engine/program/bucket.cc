@@ -97,4 +97,13 @@ std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<cons
   return layout;
 }
 
+std::vector<PartShare> shares_of(std::span<const TensorLayout> tensors, feedback::ValueRange part) {
+  std::vector<PartShare> out;
+  feedback::each_tensor_in(tensors, part, [&](std::size_t k, std::size_t from, std::size_t to) {
+    out.push_back(
+        {tensors[k].index, from - tensors[k].first, from - part.first, to - from, tensors[k].dtype});
+  });
+  return out;
+}
+
 }  // namespace tithe::engine

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/device_parts.h"
 #include "feedback/value_range.h"
 #include "tithe/session.h"
 
@@ -37,5 +38,7 @@ Status check_keys(std::span<const Tensor> bucket);
 Plan plan_of(std::span<const Tensor> bucket, const Choices& choices, RoundKind kind = RoundKind::kAllReduce);
 // The tensors in the plan's order.
 std::vector<TensorLayout> lay_out(std::span<const Tensor> bucket, std::span<const std::size_t> order);
+// The shares of a part with these values of the bucket, in order.
+std::vector<PartShare> shares_of(std::span<const TensorLayout> tensors, feedback::ValueRange part);
 
 }  // namespace tithe::engine

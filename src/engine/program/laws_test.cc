@@ -18,13 +18,14 @@ TEST(Laws, DocsFlowPrintsTheTable) {
       << laws_as_text();
 }
 
-TEST(Laws, EachHasItsRowAndItsWords) {
+TEST(Laws, EachHasItsRuleAndItsTexts) {
   for (const Law law : kAllLaws) {
-    const LawRow& row = row_of(law);
-    EXPECT_EQ(row.law, law);
-    for (const std::string_view words : {row.encode, row.merge, row.store}) EXPECT_FALSE(words.empty());
-    EXPECT_TRUE(row.last || row.before) << name(law) << " fits no phase";
-    EXPECT_LE(row.joins + row.adds + row.one_leads, 1) << name(law);
+    const LawRule& rule = rule_of(law);
+    EXPECT_EQ(rule.law, law);
+    for (const std::string_view text : {rule.encode_text, rule.merge_text, rule.store_text})
+      EXPECT_FALSE(text.empty());
+    EXPECT_TRUE(rule.last || rule.before) << name(law) << " fits no phase";
+    EXPECT_LE(rule.joins + rule.adds + rule.one_leads, 1) << name(law);
   }
 }
 

@@ -21,6 +21,14 @@ constexpr std::size_t kAlign = 64;
 constexpr std::size_t kCheckedByReader = 16384;
 constexpr std::size_t round_up(std::size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
+// The maximum of need(settings) over a part's own settings and all ratios.
+template <typename Need>
+std::size_t most(const Spec& spec, std::span<const double> ratios, Need need) {
+  std::size_t bytes = need(spec.settings);
+  for (const double r : ratios) bytes = std::max(bytes, need(with_ratio(spec, r)));
+  return bytes;
+}
+
 class Compiler {
  public:
   // The graph of a strategy on this rank, and the makers of its frames.
@@ -47,13 +55,6 @@ class Compiler {
   // By exchange and chunk: the bound on the payload bytes under every ratio.
   using Payloads = std::vector<std::vector<std::size_t>>;
 
-  // The maximum of need(settings) over a part's own settings and all ratios.
-  template <typename Need>
-  std::size_t most(const Spec& spec, Need need) const {
-    std::size_t bytes = need(spec.settings);
-    for (const double r : ratios_) bytes = std::max(bytes, need(with_ratio(spec, r)));
-    return bytes;
-  }
   // The payload bytes of a frame that may contain such a payload of every rank.
   std::size_t joined_bytes(std::size_t payload) const {
     return static_cast<std::size_t>(at_.world) * (8 + payload);
@@ -66,7 +67,6 @@ class Compiler {
   Range keep(std::span<const int> numbers, std::size_t first);
   void set_levels();
   void place_parts();
-  bool copied(int part) const { return !copied_.empty() && copied_[static_cast<std::size_t>(part)]; }
   std::uint32_t weight(const Step& step) const;
 
   const Plan& plan_;
@@ -88,6 +88,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
   layout.laws = *choose_laws(part.spec, *part.strategy);
   layout.chunks = part.strategy->chunks(at_);
   layout.first_chunk = out_.chunks;
+  layout.copied = !copied_.empty() && copied_[static_cast<std::size_t>(index)];
   out_.chunks += layout.chunks;
   const auto count = static_cast<std::size_t>(layout.chunks);
   layout.starts = part.starts;
@@ -98,7 +99,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
                   .laws = layout.laws,
                   .inside = part.inside.has_value(),
                   .clips = part.spec.feedback.clip > 0,
-                  .much = copied(index) || feedback::keeps_velocity(part.spec),
+                  .much = layout.copied || feedback::keeps_velocity(part.spec),
                   .plain = !part.inside && layout.laws.back() == Law::kSum &&
                            part.spec.codec->traits.uncompressed && !part.spec.feedback.mask,
                   .small = {}};
@@ -113,9 +114,11 @@ void Compiler::add_part(int index, const Drawn& drawn) {
       const auto known = of_n.try_emplace(n);
       std::size_t& payload = known.first->second;
       if (known.second) {
-        payload = most(spec, [&](const Settings& s) { return spec.codec->phases[phase].bound(s, n); });
-        out_.scratch_bytes = std::max(
-            out_.scratch_bytes, most(spec, [&](const Settings& s) { return spec.codec->scratch(s, n); }));
+        payload =
+            most(spec, ratios_, [&](const Settings& s) { return spec.codec->phases[phase].bound(s, n); });
+        out_.scratch_bytes =
+            std::max(out_.scratch_bytes,
+                     most(spec, ratios_, [&](const Settings& s) { return spec.codec->scratch(s, n); }));
       }
       sizes[static_cast<std::size_t>(c)] = payload;
       largest = std::max(largest, payload);
@@ -123,9 +126,9 @@ void Compiler::add_part(int index, const Drawn& drawn) {
     joined.push_back(joins && drawn.any_merge);
     key.small.push_back((joined.back() ? joined_bytes(largest) : largest) <= kCheckedByReader);
   };
-  if (part.inside) add_exchange(*part.inside, 0, row_of(Law::kDecode).joins);
+  if (part.inside) add_exchange(*part.inside, 0, rule_of(Law::kDecode).joins);
   for (std::size_t phase = 0; phase < layout.laws.size(); ++phase)
-    add_exchange(part.spec, phase, row_of(layout.laws[phase]).joins);
+    add_exchange(part.spec, phase, rule_of(layout.laws[phase]).joins);
 
   const Template& t = templates_.of(key, at_, *drawn.graph);
   layout.contributions = t.contributions;
@@ -255,7 +258,7 @@ void Compiler::place_parts() {
     const Part& part = plan_.parts[i];
     const auto [at, fresh] = costs.try_emplace(part.strategy);
     if (fresh) at->second = part.strategy->cost(at_);
-    staged.push_back(copied(static_cast<int>(i)) ? part.n : 0);
+    staged.push_back(out_.parts[i].copied ? part.n : 0);
     sizes.push_back(bytes_under_way(part, at->second, ratios_) + sizeof(float) * staged.back());
   }
   const std::vector<int> after = begins_after(sizes, least_window(at_));
@@ -277,10 +280,8 @@ std::size_t bytes_under_way(const Part& part, const StrategyCost& cost, std::spa
   double bytes = 0;
   for (std::size_t phase = 0; phase < laws.size(); ++phase) {
     const auto bound = [&](const Settings& s) { return part.spec.codec->phases[phase].bound(s, part.n); };
-    std::size_t payload = bound(part.spec.settings);
-    for (const double r : ratios) payload = std::max(payload, bound(with_ratio(part.spec, r)));
-    bytes += static_cast<double>(payload) *
-             (1 + (row_of(laws[phase]).joins ? cost.concat_shares : cost.wire_shares));
+    bytes += static_cast<double>(most(part.spec, ratios, bound)) *
+             (1 + (rule_of(laws[phase]).joins ? cost.concat_shares : cost.wire_shares));
   }
   return static_cast<std::size_t>(bytes);
 }

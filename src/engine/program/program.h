@@ -115,6 +115,7 @@ struct PartLayout {
   int begins_after = -1;   // all parts up to this one must have ended
   std::vector<int> first;  // steps without predecessors
   std::size_t steps = 0;
+  bool copied = false;              // codecs may be unable to use the tensors' own memory
   std::size_t staged_at = 0;        // offset of its values in the staging memory, if they are copied
   std::vector<std::size_t> starts;  // of chunk c in the part; chunks + 1 entries
   std::size_t at(Chunk c) const { return starts[static_cast<std::size_t>(c)]; }

@@ -238,7 +238,7 @@ TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
           std::size_t of_root = by_chunk ? static_cast<std::size_t>(world - 1) : me > 0 ? 1 : 0;
           if (strategy == "gather") of_root = 0;
           const auto phases = static_cast<std::size_t>(
-              std::ranges::count_if(*laws, [](Law law) { return !row_of(law).joins; }));
+              std::ranges::count_if(*laws, [](Law law) { return !rule_of(law).joins; }));
           const Program shares = compile(plan, {me, world, &one}, {}), apart = compile(plan, {me, world}, {});
           expect_left_before(shares, of_root * phases);
           expect_left_before(apart, 0);

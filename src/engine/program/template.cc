@@ -135,7 +135,7 @@ void Drawer::read_graph() {
 // the next exchange. Nodes are visited in the graph's order, which is a valid execution order.
 void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   const bool inside = exchange.stage == Stage::kInside;
-  const LawRow& law = row_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
+  const LawRule& law = rule_of(inside ? Law::kDecode : key_.laws[exchange.phase]);
   const bool plain = key_.plain && !inside;
   const bool small = key_.small[exchange_of(key_.inside, exchange.stage, exchange.phase)];
   // If all ranks share a host, its caches should hold the frames in flight. So a received frame reuses the memory of
@@ -157,7 +157,6 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
   std::vector<std::vector<int>> reading(nodes.size());  // by node: steps that read its frame
   const auto slots = [&](const std::vector<int>& frames) {
     std::vector<int> s;
-    s.reserve(frames.size());
     for (const int f : frames) s.push_back(slot_of[static_cast<std::size_t>(f)]);
     return s;
   };

@@ -7,85 +7,39 @@
 #include <bit>
 
 #include "base/rng.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::engine {
 namespace {
 
-// The number of a part's random draws. It depends on the first tensor's key and on the part's offset in that tensor,
-// not on the bucket.
-std::uint32_t draw_number(std::string_view key, std::size_t offset) {
-  std::uint64_t h = mix64(offset + 1);
-  for (const char c : key) h = mix64(h ^ static_cast<unsigned char>(c));
-  return static_cast<std::uint32_t>(h);
+// Encodes the own payload, into which payloads of other ranks are merged.
+Status encode_own(const StepContext& w) {
+  if (w.chunk.poisoned || !w.leads()) return {};
+  const Result<Encoded> done = w.part.encode(w, w.unit.frames.room(w.step.own_slot));
+  if (!done.ok()) return done.status();
+  w.chunk.own_bytes = done->bytes;
+  w.chunk.present = true;
+  w.unit.frames[w.step.own_slot] = {.bytes = kFrameHeaderBytes + done->bytes};
+  return {};
 }
 
-std::vector<feedback::ValueRange> slices(std::span<const TensorLayout> tensors) {
-  std::vector<feedback::ValueRange> out;
-  for (const TensorLayout& t : tensors) out.push_back(t.slice());
-  return out;
-}
-
-std::vector<feedback::FeedbackPart> pieces(const Plan& plan, const Program& program, Rank me) {
-  std::vector<feedback::FeedbackPart> out;
-  const bool gathers = plan.kind == RoundKind::kAllGather;
-  for (std::size_t p = 0; p < plan.parts.size(); ++p)
-    out.push_back({{plan.parts[p].first, plan.parts[p].n},
-                   plan.parts[p].spec,
-                   program.parts[p].starts,
-                   plan.parts[p].inside,
-                   gathers ? std::optional(me) : std::nullopt});
-  return out;
+// Makes the frame of a chunk.
+Status encode(const StepContext& w) {
+  if (w.chunk.poisoned) return w.seal({.flags = kFlagNonFinite});
+  const Result<FrameBody> made = w.law.encode(w);
+  return made.ok() ? w.seal(*made) : made.status();
 }
 
 }  // namespace
-
-Unit::Unit(const Member& member, std::vector<TensorLayout> tensors, Plan plan, std::span<const double> ratios,
-           std::span<const feedback::StateKinds> incoming)
-    : member_(member),
-      tensors_(std::move(tensors)),
-      plan_(std::move(plan)),
-      plan_hash_(plan_.hash(member.world, member.hosts, member.servers)),
-      round_hash_(plan_hash_),
-      program_(compile(plan_, member_.place(), ratios, member.tagging, member.makers.get(),
-                       may_be_copied(tensors_, plan_))),
-      divide_(plan_.kind == RoundKind::kAllGather ? 1.0F : member.divide),
-      frames_(program_, member.tagging.trailer()),
-      part_values_(tensors_, plan_, program_,
-                   member.force_reference || !this_machine().simd ? kReferenceConversions : kSimdConversions),
-      feedback_(slices(tensors_), pieces(plan_, program_, member.me), incoming),
-      chunks_(static_cast<std::size_t>(program_.chunks)) {
-  for (const TensorLayout& t : tensors_) values_ += t.n;
-  for (const Part& p : plan_.parts) {
-    const auto t = std::find_if(tensors_.begin(), tensors_.end(),
-                                [&](const TensorLayout& l) { return p.first < l.first + l.n; });
-    draws_.push_back(draw_number(t->key, p.first - t->first));
-    const auto coding = [&](const Spec& spec) {
-      const Codec& codec = *spec.codec;
-      return Coding{.impl = member_.force_reference ? &codec.reference() : &codec.best(this_machine()),
-                    .id = id_of(codec),
-                    .settings = spec.settings};
-    };
-    codings_.push_back(coding(p.spec));
-    inside_.push_back(p.inside ? coding(*p.inside) : Coding{});
-  }
-  for (int lane = 0; lane < member_.workers; ++lane) {
-    scratch_.push_back(make_arena(program_.scratch_bytes));
-    views_.emplace_back(std::max<std::size_t>(program_.most_views, 1));
-  }
-}
 
 std::string Unit::needs(const Member& member, std::span<const TensorLayout> tensors, const Plan& plan,
                         std::span<const double> ratios) {
   const Program program = compile(plan, member.place(), ratios, member.tagging, member.makers.get(),
                                   may_be_copied(tensors, plan));
-  constexpr double kMegabyte = 1e6;
-  const double carried =
-      static_cast<double>(feedback::ErrorFeedback::bytes(pieces(plan, program, member.me))) / kMegabyte;
-  const double frames = static_cast<double>(program.arena_bytes) / kMegabyte;
-  const double others = (static_cast<double>(program.scratch_bytes) * member.workers +
-                         static_cast<double>(sizeof(float) * program.staged_values)) /
-                        kMegabyte;
+  const auto megabytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  const double carried = megabytes(feedback::ErrorFeedback::bytes(feedback_parts(plan, program, member.me)));
+  const double frames = megabytes(program.arena_bytes);
+  const double others = megabytes(program.scratch_bytes * static_cast<std::size_t>(member.workers) +
+                                  sizeof(float) * program.staged_values);
   const auto largest = std::ranges::max_element(tensors, {}, &TensorLayout::n);
   return fmt::format(
       "{:.1f} MB in addition to the gradients of {} tensors (the largest is '{}' with {} values): {:.1f} MB "
@@ -93,43 +47,120 @@ std::string Unit::needs(const Member& member, std::span<const TensorLayout> tens
       carried + frames + others, tensors.size(), largest->key, largest->n, carried, frames, others);
 }
 
+// ---- Rounds
+
 void Unit::use_ratio(double ratio) {
-  for (std::size_t i = 0; i < plan_.parts.size(); ++i)
-    if (plan_.parts[i].scheduled) codings_[i].settings = with_ratio(plan_.parts[i].spec, ratio);
-  round_hash_ = mix64(plan_hash_ ^ std::bit_cast<std::uint64_t>(ratio));
+  for (std::size_t i = 0; i < state_.plan.parts.size(); ++i)
+    if (state_.plan.parts[i].scheduled)
+      state_.between[i].settings = with_ratio(state_.plan.parts[i].spec, ratio);
+  state_.round_hash = mix64(state_.plan_hash ^ std::bit_cast<std::uint64_t>(ratio));
 }
 
 void Unit::touch(std::span<const Tensor> bucket) {
-  frames_.touch();
+  state_.frames.touch();
   // The communication lane runs few steps, so its scratch memory is not touched.
-  for (int lane = 0; lane < std::max(1, member_.workers - 1); ++lane)
-    engine::touch(scratch_[static_cast<std::size_t>(lane)], program_.scratch_bytes);
+  for (int lane = 0; lane < std::max(1, state_.member.workers - 1); ++lane)
+    engine::touch(state_.scratch[static_cast<std::size_t>(lane)], state_.program.scratch_bytes);
   if (std::ranges::all_of(bucket, [](const Tensor& t) { return t.data != nullptr || t.n == 0; }))
-    part_values_.begin(bucket);
+    state_.part_values.begin(bucket);
+}
+
+Status Unit::place(std::span<const Tensor> bucket, const Origin& origin) {
+  if (origin.device < 0 && gpu_ == nullptr) return {};
+  if (gpu_ == nullptr) {
+    gpu_ = device_parts(state_);
+    device_part_ = device_part(*gpu_);
+  }
+  if (origin.device < 0)
+    gpu_->leave();
+  else
+    TITHE_TRY(state_.feedback.lost());
+  const Status placed =
+      origin.device < 0 ? state_.feedback.to_host() : gpu_->begin(bucket, origin, state_.feedback);
+  for (std::size_t p = 0; p < state_.between.size(); ++p)
+    state_.between[p].runner =
+        gpu_->takes(static_cast<int>(p)) ? device_part_.get() : &runner_of(*state_.plan.parts[p].spec.codec);
+  return placed;
 }
 
 void Unit::begin(std::span<const Tensor> bucket, std::uint32_t round) {
   if (is_on_device())
-    begin_on_device();
+    state_.part_values.begin(gpu_->mirror(), gpu_.get());
   else
-    part_values_.begin(bucket);
-  round_ = round;
-  finite_ = true;
-  excessive_ = false;
-  for (ChunkState& c : chunks_) c = {};
+    state_.part_values.begin(bucket);
+  state_.round = round;
+  state_.finite = true;
+  state_.excessive = false;
+  for (ChunkState& c : state_.chunks) c = {};
 }
 
-void Unit::end() {
-  if (!finite_) fill_with_nan();
+Status Unit::read(std::size_t index, Tensor& tensor, std::vector<std::uint8_t>& room) {
+  if (tensor.n == 0) return {};
+  TITHE_TRY(gpu_->read(index, room));
+  tensor.data = room.data();
+  return {};
+}
+
+void Unit::fill_with_nan() {
+  if (!is_on_device()) return state_.part_values.fill_with_nan();
+  Status filled = blame(gpu_->fill_with_nan(), state_.member.me);
+  if (trouble_.ok()) trouble_ = std::move(filled);
 }
 
 double Unit::commit(bool keep, bool for_good) {
-  const double forgotten = keep ? feedback_.commit(for_good) : 0;
-  if (!keep && finite_) fill_with_nan();
-  if (for_good) feedback_.lend_next();
-  frames_.lend();
-  part_values_.lend();
+  const double forgotten = keep ? state_.feedback.commit(for_good) : 0;
+  if (!keep && state_.finite) fill_with_nan();
+  if (for_good) state_.feedback.lend_next();
+  state_.frames.lend();
+  state_.part_values.lend();
   return forgotten;
+}
+
+// ---- Steps
+
+Status PartRunner::merge(const StepContext& w) const {
+  TITHE_TRY(w.check_frames(w.frames()));
+  return w.meets_nonfinite(w.frames()) ? Status{} : w.law.merge(w);
+}
+
+Status PartRunner::store(const StepContext& w) const {
+  TITHE_TRY(w.check_frames(w.frames()));
+  if (w.meets_nonfinite(w.frames())) return {};
+  const Result<PayloadViews> payloads = w.law.result_of(w);
+  if (!payloads.ok()) return payloads.status();
+  if (w.chunk.poisoned) return {};
+  if (w.last_phase) return decode(w, *payloads);
+  w.chunk.context = (*payloads)[0];
+  w.chunk.own_bytes = 0;
+  w.chunk.present = false;
+  return {};
+}
+
+Status Unit::run(const Step& step, int lane) {
+  const StepContext w(state_, step, lane);
+  if (step.loads || step.kind == StepKind::kLoad) TITHE_TRY(w.part.load(w));
+  switch (step.kind) {
+    case StepKind::kLoad:
+      return {};
+    case StepKind::kOwn:
+      return encode_own(w);
+    case StepKind::kEncode:
+      return encode(w);
+    case StepKind::kCheck:
+      return w.check();
+    case StepKind::kMerge:
+      w.chunk.checksum.reset();
+      return w.part.merge(w);
+    case StepKind::kStore:
+      TITHE_TRY(w.part.store(w));
+      if (w.chunk.poisoned) state_.finite = false;
+      return w.last_phase && !w.chunk.poisoned ? w.part.unload(w) : Status{};
+    case StepKind::kSend:
+    case StepKind::kRecv:
+      break;
+  }
+  TITHE_ASSERT(false);
+  return {};
 }
 
 }  // namespace tithe::engine
