@@ -29,8 +29,9 @@ struct Imbalance {
 // The allowed imbalance of a codec that is not exact: each rank rounds once per value in value(), once in
 // store_residual(), at most `world` times in adding other ranks' payloads and as often in the rounding errors booked
 // for a sum law, and the final sum rounds `world` times; each rounding is at most half an ulp of a term that is no
-// larger than the sum S of all magnitudes. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S. If payloads are
-// added in another domain, S is the largest in the tensor, since a rounding error there spreads over many values.
+// larger than the sum S of all magnitudes. So |imbalance| <= 4 (world + 1) world / world ... <= 4 (world + 1) 2^-24 S.
+// If payloads are added in another domain, S is the largest in the tensor, since a rounding error there spreads over
+// many values.
 inline Imbalance imbalance(const std::vector<Values>& grads, const std::vector<Values>& before,
                            const Values& result, const std::vector<Values>& after, const Traits& traits,
                            bool exact) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The RoundTracker owns the numbers of job, rounds and tickets, the state of the current round, and the times of rounds.
+// The RoundTracker owns the numbers of job, rounds and tickets, the state of the current round, and times of rounds.
 //
 //   counted   round() counts from the first round of the job, so that ranks and saved states compare it; committed()
 //             counts the rounds of this session alone

@@ -33,7 +33,7 @@ class StragglerProxy final : public SessionCalls {
   explicit StragglerProxy(SessionSettings settings);
   ~StragglerProxy() override;
 
-  // The program's calls. Those that need all ranks in the same round are kInvalid while results are stored for it.
+  // The program's calls. Calls that need all ranks in the same round are kInvalid while results are stored for it.
   Result<Ticket> sync(std::span<const Tensor> bucket, const Origin& origin, RoundKind kind) override;
   Status wait(Ticket ticket) override;
   Result<bool> poll(Ticket ticket) override;
