@@ -212,7 +212,7 @@ bool Walk::look(const EncodeInput& in) {
 void Walk::take(const EncodeInput& in, std::size_t at, std::size_t count) {
   const Nodes& taken = schedule_.taken;
   float* to = taken.empty() ? unread_ : registers_.of<float>(taken[0]);
-  for (std::size_t i = 0; i < count; ++i) to[i] = in.take(at + i);
+  for (std::size_t i = 0; i < count; ++i) to[i] = in.value(at + i);
   current_values_ = to;
   for (std::size_t k = 1; k < taken.size(); ++k) std::copy_n(to, count, registers_.of<float>(taken[k]));
   for (const int k : schedule_.grad) std::copy_n(in.grad + at, count, registers_.of<float>(k));
@@ -235,7 +235,7 @@ std::size_t Walk::nothing(const EncodeInput& in, std::size_t first, std::size_t 
   finite = false;
   std::fill_n(to, block_bytes(program_, len), std::uint8_t{0});
   if (in.residual_out != nullptr && program_.result != kNone)
-    for (std::size_t i = first; i < first + len; ++i) in.leave(i, 0.0F);
+    for (std::size_t i = first; i < first + len; ++i) in.store_residual(i, 0.0F);
   return block_bytes(program_, len);
 }
 
@@ -326,18 +326,18 @@ std::span<std::uint32_t> Walk::pick(const EncodeInput& in, const PairsLimits& li
   const std::span<std::uint32_t> all(own_.picked, picked);
   if (program_.pairs.slots != kNone) return all.first(keep_last(limits, all));
   if (picked <= limits.most) return all;
-  for (std::size_t i = 0; i < in.n; ++i) own_.values[i] = in.take(i);
+  for (std::size_t i = 0; i < in.n; ++i) own_.values[i] = in.value(i);
   return all.first(select::keep_largest(limits.keep, {own_.values, in.n}, all));
 }
 
 Encoded Walk::encode_pairs(const EncodeInput& in, const sparse::Form& form, const PairsLimits& limits,
                            Bytes out) {
   const std::span<const std::uint32_t> picked = pick(in, limits);
-  for (std::size_t k = 0; k < picked.size(); ++k) own_.values[k] = in.take(picked[k]);
+  for (std::size_t k = 0; k < picked.size(); ++k) own_.values[k] = in.value(picked[k]);
   bool finite = true;
   for (std::size_t i = 0; i < in.n; ++i) {
-    finite = finite && is_finite(in.take(i));
-    in.leave(i, 0.0F);
+    finite = finite && is_finite(in.value(i));
+    in.store_residual(i, 0.0F);
   }
   for (const std::uint32_t i : picked)
     if (in.residual_out != nullptr) in.residual_out[i] = 0.0F;
