@@ -18,6 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Readers ignore unknown members. Raise it only if the meaning of a member changes.
 constexpr int kFormat = 1;
 // Minimum number of bytes per call of the sink, except for the last one.
 constexpr std::size_t kPiece = 1U << 16;
