@@ -28,13 +28,12 @@ Status HostPart::load(const StepContext& w) const {
 }
 
 Result<Encoded> HostPart::encode(const StepContext& w, Bytes out) const {
-  const Impl& impl = *w.codec.impl;
-  const Result<Encoded> done = impl.encode(w.call(), w.input(), out);
+  const Result<Encoded> done = w.codec.impl->encode(w.call(), w.input(), out);
   if (!done.ok()) return w.ours(done.status());
   if (!done->finite)
     w.chunk.poisoned = true;
   else if (w.last_phase)
-    w.unit.feedback.update_residual(w.step.part, w.step.chunk, impl, out.first(done->bytes));
+    w.unit.feedback.update_residual(w.step.part, w.step.chunk, *w.codec.impl, out.first(done->bytes));
   return done;
 }
 

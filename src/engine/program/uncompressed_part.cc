@@ -56,6 +56,7 @@ Status UncompressedPart::merge(const StepContext& w) const {
   Status status;
   alignas(64) std::array<std::uint8_t, kPieceBytes> room;
   const auto add = [&](std::size_t at, std::size_t bytes) {
+    if (!status.ok()) return;
     const Bytes sum = acc.subspan(at, bytes);
     const std::size_t first = at / sizeof(float), n = bytes / sizeof(float);
     ByteView own(reinterpret_cast<const std::uint8_t*>(in.grad + first), bytes);

@@ -30,9 +30,7 @@ class Unit {
   const Plan& plan() const { return state_.plan; }
   std::uint64_t plan_hash() const { return state_.plan_hash; }
   std::span<const TensorLayout> tensors() const { return state_.tensors; }
-  std::size_t values() const {
-    return state_.tensors.empty() ? 0 : state_.tensors.back().first + state_.tensors.back().n;
-  }
+  std::size_t values() const { return tensors().empty() ? 0 : tensors().back().first + tensors().back().n; }
   // Before the first round: the index of part 0 among the parts of all units, which determines channels and frame
   // headers.
   void use_channels(std::uint32_t first_part) { state_.first_part = first_part; }
