@@ -66,6 +66,29 @@ def test_a_difference_has_its_bits_and_the_second_gather_is_almost_free():
     assert settings(f"{SLOW} --sharded zero2")[0]["setting"] == "eden:bits=4,scale=unbiased+delta@auto"
 
 
+def test_bytes_are_those_measured(tmp_path):
+    """Those of the transformer of bench/results/sharded.md, per rank and step."""
+    wide, width = 1280, 320
+    block = {
+        "in.weight": (3 * width, width), "in.bias": (3 * width, 1), "out.weight": (width, width),
+        "out.bias": (width, 1), "norm.weight": (2 * width, 1), "norm.bias": (2 * width, 1),
+        "up.weight": (wide, width), "up.bias": (wide, 1), "down.weight": (width, wide), "down.bias": (width, 1),
+    }  # fmt: skip
+    shapes = {f"blocks.{k}.{name}": shape for k in range(8) for name, shape in block.items()}
+    shapes |= {"tokens.weight": (256, width), "head.weight": (256, width), "head.bias": (256, 1)}
+    tensors = [
+        {"name": name, "values": rows * row, "row": row if row > 1 else rows, "ready_ms": 1}
+        for name, (rows, row) in shapes.items()
+    ]
+    assert sum(tensor["values"] for tensor in tensors) == 10_027_776
+    (tmp_path / "model.json").write_text(json.dumps({"model": "m", "forward_ms": 1, "tensors": tensors}))
+    line = "--model ./model.json --link 100Mb/s --ranks 4 --lanes 1 --weights delta:bits=3"
+    (zero3,), (zero2,) = (settings(f"{line} --sharded {stage}", tmp_path) for stage in ("zero3", "zero2"))
+    assert zero3["gradient_bytes"] == pytest.approx(3.9e6, rel=0.03)
+    assert zero3["weight_bytes"] == pytest.approx(3.0e6, rel=0.03)
+    assert zero2["bytes_sent_per_rank"] == pytest.approx(6.8e6, rel=0.03)
+
+
 def test_compare_takes_the_codecs_of_both_directions():
     line = f"{SLOW} --sharded zero3 --compare bf16:feedback=none+uncompressed --compare fp8:feedback=none@ring"
     tithe, plain, mixed = settings(line)
