@@ -163,7 +163,8 @@ class Rounds {
       return Status(fits.code(), fmt::format("{}: {}", setting_.label, fits.what()));
     auto known = std::ranges::find(known_, plan, &std::pair<Plan, sim::Outcome>::first);
     if (known == known_.end()) {
-      sim::Workload work{.lanes = setting_.session.lanes.value_or(0)};
+      sim::Workload work;
+      work.lanes = setting_.session.lanes.value_or(0);
       work.buckets.push_back({.plan = plan});
       Result<sim::Outcome> outcome =
           sim::run(cluster_, scene_.costs, work, false, sim::Extent::kNeeded, sim::kNever, &drawn_);

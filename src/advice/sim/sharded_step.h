@@ -34,8 +34,8 @@ struct UnitCompute {
 };
 
 struct ShardedStep {
-  std::vector<ShardedUnit> units;
-  std::vector<UnitCompute> forward, backward;  // in the order of execution
+  std::vector<ShardedUnit> units = {};
+  std::vector<UnitCompute> forward = {}, backward = {};  // in the order of execution
   std::size_t forward_prefetch = 0;
 };
 
