@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gains that five papers published and those of `tithe simulate` on the same testbeds, side by side.
+"""The gains that six papers published and those of `tithe simulate` on the same testbeds, side by side.
 
 A testbed's constants are those of its file in clusters/, one set for all its rows, each with its source; nothing is
 fitted to a row. Each row has the published gain, the simulated one and their ratio, and, if they differ by more than 15
@@ -21,7 +21,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import ROOT, answer
-from testbeds import CHOICES, NO_LINK, Row, Run, Testbed, dragonn, fft_comet, hipress_ec2, hipress_local, inceptionn
+from testbeds import (
+    CHOICES,
+    NO_LINK,
+    Row,
+    Run,
+    Testbed,
+    dragonn,
+    fft_comet,
+    hipress_ec2,
+    hipress_local,
+    inceptionn,
+    sdp4bit,
+)
 
 NEAR, NEXT = 0.15, 0.3
 CHOSEN_BY = ("vgg19", "alexnet", "bert_large")  # models whose rows determined the choice of mechanisms
@@ -163,7 +175,7 @@ def share(ratios: list[float]) -> str:
 
 
 def main() -> None:
-    testbeds = {make.__name__: make for make in (hipress_ec2, hipress_local, dragonn, fft_comet, inceptionn)}
+    testbeds = {make.__name__: make for make in (hipress_ec2, hipress_local, dragonn, fft_comet, inceptionn, sdp4bit)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=testbeds)
     parser.add_argument("--out", type=Path)

@@ -4,6 +4,7 @@
 
     build/tithe hosts --hosts 4x1 --link 100Mb/s -- python bench/sharded.py
     python bench/sharded.py --alone                # a step without communication, one process
+    python bench/sharded.py --list FILE            # the model for `tithe simulate --sharded`
 
 One process per host. The ways take turns, step by step, in the same processes, and each has a model of its own.
 Seconds are medians of rank 0's steps; the ratio is the median of the ratios to FSDP2's own step in the same turn.
@@ -15,6 +16,7 @@ import json
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -61,6 +63,19 @@ def sharded(model: Transformer, keep: bool) -> nn.Module:
     return fully_shard(model, mesh=mesh, **policy)
 
 
+def model_list(model: nn.Module, seconds: float) -> dict:
+    """Returns the model's list (models/README.md) for a step of these seconds, two thirds of which are backward. Each
+    parameter takes the same share of the time as of the values."""
+    tensors, done = [], 0
+    for name, p in reversed(list(model.named_parameters())):
+        done += p.numel()
+        tensors.append({"name": name, "values": p.numel(), "row": p.numel() // (len(p) if p.dim() > 1 else 1)})
+        tensors[-1]["ready_ms"] = done
+    for tensor in tensors:
+        tensor["ready_ms"] *= 2e3 / 3 * seconds / done
+    return {"model": "sharded", "forward_ms": 1e3 / 3 * seconds, "tensors": tensors}
+
+
 def main() -> None:
     """Runs one rank: steps of all ways in turn, or with --alone a step without communication. Rank 0 prints JSON
     lines."""
@@ -73,6 +88,8 @@ def main() -> None:
     )
     parser.add_argument("--keep", action="store_true", help="reshard_after_forward=False: one gather per step")
     parser.add_argument("--alone", action="store_true", help="the model alone, without communication")
+    parser.add_argument("--list", type=Path, metavar="FILE", help="write the model's list, for --seconds per step")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of --list: four processes on two cores")
     parser.add_argument("--progress", action="store_true", help="a line per step on stderr")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -81,6 +98,9 @@ def main() -> None:
     def make() -> Transformer:
         return Transformer(args.width, args.blocks)
 
+    if args.list:
+        args.list.write_text(json.dumps(model_list(make(), args.seconds)))
+        return
     if args.alone:
         models = {"alone": make(), "alone, bf16": make().bfloat16()}
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The testbeds of five papers, for published.py: their published rows, and settings of `tithe simulate` for the systems
+"""The testbeds of six papers, for published.py: their published rows, and settings of `tithe simulate` for the systems
 of a row, each mechanism with its source."""
 
 from __future__ import annotations
@@ -346,4 +346,30 @@ def inceptionn() -> Testbed:
         "as in the paper's cost model. Of 10 Gbit/s an exchange had 8; the fifth of its time that is no link time "
         "stays where payloads shrink. HDC has the paper's 2.5 MB.",
         rows,
+    )
+
+
+def sdp4bit() -> Testbed:
+    """The testbed of SDP4Bit with 64 A100; its other models and its InfiniBand testbed are left out."""
+
+    def whole(name: str, values: int) -> dict:
+        # One tensor: Megatron-LM reduces gradients after backward and gathers weights after the step.
+        tensor = {"name": "weights", "values": values, "row": values, "ready_ms": 2}
+        return {"model": name, "forward_ms": 1, "tensors": [tensor]}
+
+    models = {name: whole(name, values) for name, values in (("gpt_1.3b", 1_313_626_112), ("gpt_2.7b", 2_651_307_520))}
+    none = Run("fp32", "hosts", 64, "--sharded zero2 --weights bf16")
+    four = replace(none, codec="eden:bits=4,scale=unbiased", more="--sharded zero2 --weights minmax:bits=4")
+    return Testbed(
+        "sdp4bit",
+        "SDP4Bit (NeurIPS 2024), table 2, 4xA100",
+        "None is fp32 gradients and bf16 weights, the other 4 bits of both: gradients by `hosts`, which adds raw "
+        "values inside a host where the paper sends 8 bits. Nothing is hidden behind computing. Left out: models with "
+        "tensor or pipeline parallelism, and 8xH800, where the exchange of the baseline takes ten times as long as its "
+        "links need.",
+        [
+            Row("SDP4Bit over Megatron-LM, 64 GPUs", "gpt_1.3b", 2.39, none, four, ""),
+            Row("SDP4Bit over Megatron-LM, 64 GPUs", "gpt_2.7b", 2.43, none, four, ""),
+        ],
+        models=models,
     )

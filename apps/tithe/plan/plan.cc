@@ -12,17 +12,21 @@
 #include "file_io.h"
 #include "output.h"
 #include "plan_page.h"
+#include "plan_sharded.h"
 #include "progress.h"
+#include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "verb.h"
 
 namespace tithe::cli {
 namespace {
 
+constexpr std::string_view kPolicy = "timeline";
+
 struct PlanArgs {
   SimulateArgs scene;
   std::vector<std::string> allow, compare;
-  std::string optimizer, policy = "timeline", out, html;
+  std::string optimizer, policy{kPolicy}, out, html;
   bool why = false;
 };
 
@@ -42,21 +46,33 @@ planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   return job;
 }
 
-Result<planner::PlanQuery> question_of(const PlanArgs& args, const Scene& scene) {
-  planner::PlanQuery q{{}, scene.cluster, scene.costs, {}};
-  for (const std::string& text : args.allow) {
-    const Result<planner::Allowance> one = planner::parse_allowance(text);
+// The codecs of --allow.
+Result<std::vector<Allowance>> allowed_by(const std::vector<std::string>& allow) {
+  std::vector<Allowance> out;
+  for (const std::string& text : allow) {
+    const Result<Allowance> one = parse_allowance(text);
     if (!one.ok()) return Status(one.status().code(), "--allow: " + one.status().what());
-    q.allowed.push_back(*one);
+    out.push_back(*one);
   }
-  if (!args.optimizer.empty()) {
-    const Result<std::vector<std::string_view>> near = within_noise(args.optimizer);
-    if (!near.ok()) return Status(near.status().code(), "--optimizer: " + near.status().what());
-    for (const std::string_view spec : *near)
-      if (Result<planner::Allowance> one = planner::parse_allowance(spec);
-          one.ok() && !always_allowed(one->codec))
-        q.allowed.push_back(*std::move(one));
-  }
+  return out;
+}
+
+// The codecs of --optimizer.
+Result<std::vector<Allowance>> studied_under(const std::string& optimizer) {
+  std::vector<Allowance> out;
+  if (optimizer.empty()) return out;
+  const Result<std::vector<std::string_view>> near = within_noise(optimizer);
+  if (!near.ok()) return Status(near.status().code(), "--optimizer: " + near.status().what());
+  for (const std::string_view spec : *near)
+    if (Result<Allowance> one = parse_allowance(spec); one.ok() && !always_allowed(one->codec))
+      out.push_back(*std::move(one));
+  return out;
+}
+
+Result<planner::PlanQuery> question_of(const PlanArgs& args, const Scene& scene,
+                                       std::vector<Allowance> allowed, const std::vector<Allowance>& study) {
+  planner::PlanQuery q{{}, scene.cluster, scene.costs, std::move(allowed)};
+  q.allowed.insert(q.allowed.end(), study.begin(), study.end());
   q.job = job_of(scene, args.scene.bucket_cap_mb, args.scene.session.lanes.value_or(0));
   return q;
 }
@@ -222,15 +238,27 @@ Result<std::string> why_text(const planner::PlanQuery& q, const planner::Planned
 
 Result<Report> run_plan(const PlanArgs& args) {
   TITHE_TRY(check_windows(args.scene));
+  TITHE_TRY(check_sharded(args.scene));
+  if (!args.scene.sharded.empty() && (args.why || !args.html.empty() || !args.out.empty() ||
+                                      !args.compare.empty() || args.policy != kPolicy))
+    return Status(
+        Code::kInvalid,
+        "--sharded: the plan is the codec and the weights of attach(): leave --why, --html, --out, --compare "
+        "and --policy out");
   if (args.scene.fragments > 1 && (args.why || !args.html.empty()))
     return Status(Code::kInvalid, "--why and --html show one exchange: leave --fragments out");
   TITHE_TRY(check_folders(std::array{args.out, args.html}));
   const Result<Scene> scene = scene_of(args.scene);
   if (!scene.ok()) return scene.status();
-  const Result<planner::PlanQuery> query = question_of(args, *scene);
+  const Result<std::vector<Allowance>> allowed = allowed_by(args.allow),
+                                       study = studied_under(args.optimizer);
+  if (!allowed.ok()) return allowed.status();
+  if (!study.ok()) return study.status();
+  const ProgressLine line("tithe plan");
+  if (!args.scene.sharded.empty()) return plan_sharded(*scene, args.scene, *allowed, *study);
+  const Result<planner::PlanQuery> query = question_of(args, *scene, *allowed, *study);
   if (!query.ok()) return query.status();
   TITHE_TRY(check_fragments(args.scene, scene->model));
-  const ProgressLine line("tithe plan");
   const planner::Windows windows{static_cast<double>(args.scene.every),
                                  static_cast<double>(args.scene.fragments),
                                  static_cast<double>(args.scene.delay)};
@@ -243,12 +271,7 @@ Result<Report> run_plan(const PlanArgs& args) {
   const planner::PlanQuery& shown_question = slices.empty() ? *query : slices[0];
   const planner::Planned& shown = slices.empty() ? best : made->windows[0].slices[0];
   Report report;
-  report.text =
-      best.verdict + "\n" +
-      fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n", scene->model.model,
-                  scene->model.tensors.size(), scene->model.values(), scene->cluster.world(),
-                  scene->cluster.hosts().size(), scene->cluster.name(), scene->source) +
-      windows_line(args.scene);
+  report.text = best.verdict + "\n" + scene_text(*scene, scene->cluster) + windows_line(args.scene);
   report.json = {{"model", args.scene.model},
                  {"cluster", scene->cluster.name()},
                  {"costs_measured", scene->measured},
@@ -256,14 +279,14 @@ Result<Report> run_plan(const PlanArgs& args) {
   if (args.scene.every > 0)
     report.json.update(
         {{"every", args.scene.every}, {"fragments", args.scene.fragments}, {"delay", args.scene.delay}});
-  std::vector<std::string> allowed;
-  for (const planner::Allowance& one : query->allowed) allowed.push_back(to_string(one));
-  report.json["allowed"] = allowed;
+  std::vector<std::string> names;
+  for (const Allowance& one : query->allowed) names.push_back(to_string(one));
+  report.json["allowed"] = names;
   if (!args.optimizer.empty())
     report.text += fmt::format(
         "allowed: fp32, bf16 and zip; and the codecs that train like fp32 under {} (docs/start/choosing.md): "
         "{}\n",
-        args.optimizer, fmt::join(allowed, ", "));
+        args.optimizer, fmt::join(names, ", "));
   else if (args.allow.empty())
     report.text +=
         "allowed: fp32, bf16 and zip alone; --allow CODEC or --optimizer NAME allows more codecs "
@@ -340,6 +363,7 @@ Run declare_plan(CLI::App& app) {
                  "compute threads per rank; without it as many as its host's cores leave free")
       ->check(CLI::Range(1, 64));
   add_windows(app, args->scene);
+  add_sharded(app, args->scene);
   app.add_option("--bucket-cap-mb", args->scene.bucket_cap_mb,
                  "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))

@@ -12,6 +12,7 @@
 #include "output.h"
 #include "progress.h"
 #include "simulate_setting.h"
+#include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "verb.h"
 
@@ -46,32 +47,35 @@ Json json_of(const Answer& a) {
           {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
           {"busiest_link_ms", a.outcome.carried_most * 1e3},
+          {"gradient_bytes", a.gradient_bytes > 0 ? Json(a.gradient_bytes) : Json()},  // of sharded models
+          {"weight_bytes", a.weight_bytes > 0 ? Json(a.weight_bytes) : Json()},
           {"lanes", a.outcome.lanes},  // compute lanes of a rank
           {"ranks_simulated", a.outcome.ranks},
           {"exchange_ms", a.exchange > 0 ? Json(a.exchange * 1e3) : Json()}};  // of local steps
 }
 
-std::string line_of(const Answer& a) {
+constexpr std::size_t kLeastLabel = 28;
+std::size_t label_width(std::span<const Setting> settings) {
+  std::size_t width = kLeastLabel;
+  for (const Setting& s : settings) width = std::max(width, s.label.size());
+  return width;
+}
+
+std::string line_of(const Answer& a, std::size_t label) {
   const auto [low, high] = band_ms(a);
   return fmt::format(
-      "{:<28} {:>10.3f} {:>21} {:>10.3f} {:>6.1f} % {:>11.3f} {:>9.3f} {:>9.3f} {:>10.3f}  {}\n",
-      a.setting.label, a.outcome.step * 1e3, fmt::format("{:.1f} to {:.1f}", low, high),
+      "{:<{}} {:>10.3f} {:>21} {:>10.3f} {:>6.1f} % {:>11.3f} {:>9.3f} {:>9.3f} {:>10.3f}  {}\n",
+      a.setting.label, label, a.outcome.step * 1e3, fmt::format("{:.1f} to {:.1f}", low, high),
       a.outcome.exposed * 1e3, 100 * a.efficiency(),
       (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, a.outcome.encoded * 1e3,
       a.outcome.merged * 1e3, a.outcome.carried_most * 1e3, a.outcome.busiest);
 }
 
 constexpr std::string_view kHead =
-    "setting                         step, ms       8 of 10 between    exposed   effic.    sent, MB   enc, "
+    "    step, ms       8 of 10 between    exposed   effic.    sent, MB   enc, "
     "ms   mrg, ms   link, ms "
     " busiest "
     "link\n";
-
-std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
-  return fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n",
-                     scene.model.model, scene.model.tensors.size(), scene.model.values(), cluster.world(),
-                     cluster.hosts().size(), cluster.name(), scene.source);
-}
 
 // Notes on assumed payload sizes, and on the origin of the ranges.
 std::string notes(const Scene& scene, std::span<const Answer> answers) {
@@ -100,7 +104,8 @@ Status write_text(const std::string& path, std::string_view text) {
 Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Report report;
   const std::string about = scene_text(scene, scene.cluster);
-  report.text = about + std::string(kHead);
+  const std::size_t label = label_width(settings);
+  report.text = about + fmt::format("{:<{}}{}", "setting", label, kHead);
   report.json = {{"model", args.model},
                  {"cluster", scene.cluster.name()},
                  {"costs_measured", scene.measured},
@@ -113,13 +118,13 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
     Result<Answer> answer = simulate_one(scene, settings[k], scene.cluster, args, events);
     if (!answer.ok()) return answer.status();
     if (events) TITHE_TRY(write_text(args.trace, chrome_trace(*answer)));
-    report.text += line_of(*answer);
+    report.text += line_of(*answer, label);
     list.push_back(json_of(*answer));
     answers.push_back(std::move(*answer));
   }
   report.json["settings"] = std::move(list);
   report.json["assumed_sizes"] = assumed_sizes(scene, answers);
-  report.text += windows_text(args, answers) + notes(scene, answers);
+  report.text += windows_text(args, answers) + sharded_text(args, answers) + notes(scene, answers);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
   if (!args.html.empty()) TITHE_TRY(write_text(args.html, compare_page(title, scene_line(about), answers)));
   return report;
@@ -215,7 +220,8 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
                  {"costs_measured", scene.measured},
                  {"sweep", args.sweep},
                  {"points", list}};
-  report.text += windows_text(args, sweep.answers.back()) + notes(scene, sweep.answers.back());
+  report.text += windows_text(args, sweep.answers.back()) + sharded_text(args, sweep.answers.back()) +
+                 notes(scene, sweep.answers.back());
   if (args.sweep == "bandwidth")
     if (const std::string warning = beside_the_link(scene, sweep); !warning.empty()) {
       report.text += warning;
@@ -230,6 +236,7 @@ Result<Report> simulate(const SimulateArgs& args) {
   if (!args.trace.empty() && !args.sweep.empty())
     return Status(Code::kInvalid, "--trace: of one step, not of a --sweep");
   TITHE_TRY(check_windows(args));
+  TITHE_TRY(check_sharded(args));
   TITHE_TRY(check_folders(std::array{args.html, args.trace}));
   const Result<Scene> scene = scene_of(args);
   if (!scene.ok()) return scene.status();
@@ -269,6 +276,10 @@ Run declare_simulate(CLI::App& app) {
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   add_windows(app, *args);
+  add_sharded(app, *args);
+  app.add_option("--weights", args->weights,
+                 "with --sharded: the codec of weights: delta, delta:bits=3, zip, uncompressed, or a codec")
+      ->capture_default_str();
   app.add_option("--bucket-cap-mb", args->bucket_cap_mb,
                  "capacity of DistributedDataParallel's buckets, in MiB")
       ->check(CLI::Range(0.001, 1e6))
@@ -278,7 +289,11 @@ Run declare_simulate(CLI::App& app) {
   add_output(app, "--html", args->html,
              "also write an HTML page: the sweep's curves, or the parts of the step");
   add_output(app, "--trace", args->trace, "write rank 0's step in Chrome's trace format (Perfetto opens it)");
-  return [args] { return simulate(*args); };
+  const CLI::Option* codec = app.get_option("--codec");
+  return [args, codec] {
+    if (!args->sharded.empty() && codec->count() == 0) args->session.codec = kShardedGradients;
+    return simulate(*args);
+  };
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/peers/session_config.h"
 #include "file_io.h"
 #include "measure/cluster_files.h"
+#include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "tithe/connect.h"
 
@@ -135,6 +136,12 @@ Result<Scene> scene_of(const SimulateArgs& args) {
   return scene;
 }
 
+std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
+  return fmt::format("{}, {} tensors, {} values; {} ranks on {} hosts of {}\ncosts are {}\n",
+                     scene.model.model, scene.model.tensors.size(), scene.model.values(), cluster.world(),
+                     cluster.hosts().size(), cluster.name(), scene.source);
+}
+
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   SessionOptions own = args.session;
   if (!args.choices_file.empty()) {
@@ -152,6 +159,8 @@ Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
     read_setting(other, s.session.codec, s.session.strategy);
     out.push_back(std::move(s));
   }
+  if (!args.sharded.empty())
+    for (Setting& s : out) set_weights(s, args.weights);
   return out;
 }
 
@@ -175,16 +184,23 @@ double speed_of(const Scene& scene, const sim::Cluster& cluster) {
   return known > 0 && usual > 0 ? usual / known : cluster.speed();
 }
 
+Result<Choices> choices_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
+                           const std::string& set_link) {
+  SessionOptions session = setting.session;
+  if (set_link != kNone) session.link = set_link.empty() ? cluster.link_text(scene.costs) : set_link;
+  Result<Choices> choices = engine::choices_of(session, cluster.world(), cluster.shared());
+  if (!choices.ok())
+    return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
+  return choices;
+}
+
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb, const std::string& set_link) {
   if (setting.session.servers >= cluster.world())
     return Status(Code::kInvalid, fmt::format("--servers {}: at least one of {} ranks must not be a server",
                                               setting.session.servers, cluster.world()));
-  SessionOptions session = setting.session;
-  if (set_link != kNone) session.link = set_link.empty() ? cluster.link_text(scene.costs) : set_link;
-  const Result<Choices> choices = engine::choices_of(session, cluster.world(), cluster.shared());
-  if (!choices.ok())
-    return Status(choices.status().code(), fmt::format("{}: {}", setting.label, choices.status().what()));
+  const Result<Choices> choices = choices_of(scene, setting, cluster, set_link);
+  if (!choices.ok()) return choices.status();
   TITHE_TRY(check_parts(scene, *choices));
   const double speed = speed_of(scene, cluster);
   sim::Workload work;
@@ -205,6 +221,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                             const SimulateArgs& args, bool events) {
   if (args.every > 0) return simulate_windows(scene, setting, cluster, args);
+  if (!args.sharded.empty()) return simulate_sharded(scene, setting, cluster, args);
   const Result<sim::Workload> work = workload_of(scene, setting, cluster, args.bucket_cap_mb, args.set_link);
   if (!work.ok()) return work.status();
   Result<sim::Outcome> outcome = sim::run(cluster, scene.costs, *work, events);

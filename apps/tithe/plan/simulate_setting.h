@@ -20,6 +20,9 @@ struct SimulateArgs {
   int ranks = 0;  // 0: as in the cluster
   // Local steps (simulate_windows.h). every = 0: each step is synchronised.
   int every = 0, fragments = 1, delay = 0;
+  // Fully sharded training (simulate_sharded.h). Empty: all-reduces.
+  std::string sharded, weights = "delta";
+  int forward_prefetch = 0;
   double bucket_cap_mb = 25;
   bool foreign_profile = false;
 };
@@ -33,19 +36,25 @@ struct Scene {
   bool measured = false;  // from a profile
 };
 Result<Scene> scene_of(const SimulateArgs& args);
+// Two lines: the model on the cluster, and the source of the costs.
+std::string scene_text(const Scene& scene, const sim::Cluster& cluster);
 
 // One setting: "onebit", "dgc:ratio=0.01@gather"; or that of the options.
 struct Setting {
   std::string label;
   SessionOptions session;
+  std::string weights = {};  // with --sharded: the codec of all-gathers
 };
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args);
 
 // The speed of the cluster's devices relative to the model's file; the cluster may state the model's step.
 double speed_of(const Scene& scene, const sim::Cluster& cluster);
 
-// The workload of a step under a setting, with buckets as DistributedDataParallel fills them. The sessions' link option
-// is `set_link`; empty: the cluster's link; "none": no link.
+// The choices of sessions under a setting. Their link option is `set_link`; empty: the cluster's link; "none": no
+// link.
+Result<Choices> choices_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
+                           const std::string& set_link);
+// The workload of a step under a setting, with buckets as DistributedDataParallel fills them.
 Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,
                                   double bucket_cap_mb, const std::string& set_link);
 
@@ -57,6 +66,8 @@ struct Answer {
   sim::Outcome outcome;
   std::vector<Spec> specs = {};  // of its parts, without duplicates
   double exchange = 0;           // local steps: seconds of the longest exchange
+  // Fully sharded training: bytes that rank 0 sends in reduce-scatters and in all-gathers.
+  double gradient_bytes = 0, weight_bytes = 0;
   double efficiency() const { return outcome.step > 0 ? compute / outcome.step : 1; }
 };
 Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,

@@ -210,7 +210,7 @@ class ClusterReader {
     std::string name;
     TITHE_TRY(word(t, "name", name));
     if (name.empty()) return at(t, "a codec needs a name; \"*\" is the entry for all other codecs");
-    if (name != "*") {
+    if (name != "*" && name != kDeltaCosts) {
       const Result<Spec> spec = parse_spec(name);
       if (!spec.ok()) return at(t, spec.status().what());
       name = to_string(*spec);

@@ -41,6 +41,9 @@ struct CodecCosts {
   friend bool operator==(const CodecCosts&, const CodecCosts&) = default;
 };
 
+// The name of the costs of weight differences (codec/shared/delta): encode and store, of bf16 values.
+inline constexpr std::string_view kDeltaCosts = "delta";
+
 struct Costs {
   Seconds step = 1e-6;      // overhead of a computation step
   Seconds post = 2e-6;      // to give a message to the transport
@@ -57,7 +60,7 @@ struct Costs {
   LongMessages long_messages = {};  // when they are sent: a property of the transport
   // The share of a link's rate that arrives while several ranks send to one.
   double many_to_one = 1;
-  // By spec, or by a codec's name for its default settings.
+  // By spec, or by a codec's name for its default settings. Lossless weight differences have kDeltaCosts.
   std::map<std::string, CodecCosts, std::less<>> codecs;
 
   // kInvalid: there are no costs for this codec.

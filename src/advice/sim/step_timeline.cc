@@ -3,6 +3,7 @@
 #include "advice/sim/step_timeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <tuple>
@@ -69,8 +70,9 @@ std::vector<int> TimelineBuilder::begins_after(const Plan& plan, bool copies) {
 
 Result<std::shared_ptr<const StepTimeline>> TimelineBuilder::of(const Part& part, bool copies) {
   const std::string key =
-      fmt::format("{} {} {} {} {} {}", to_string(part.spec), part.inside ? to_string(*part.inside) : "",
-                  part.strategy->name, part.n, part.priority, copies);
+      fmt::format("{} {} {} {} {} {} {} {}", to_string(part.spec), part.inside ? to_string(*part.inside) : "",
+                  name(part.strategy->kind), part.strategy->name, part.n, part.priority, copies,
+                  fmt::join(part.starts, ","));
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
   const Drawn& drawn = this->drawn(*part.strategy);
