@@ -105,7 +105,7 @@ def test_names_in_guides_exist(page):
     for strategy in re.findall(r"strategy `(\w+)`", text):
         assert strategy in listed("strategies"), strategy
     known = set(re.findall(r'"(\w+)"', read("python/src/stats_dicts.cc") + read("python/tithe/_stats.py")))
-    known |= set(re.findall(r"^TITHE_STAT\(\w+, (\w+)", read("include/tithe/stats.def"), re.M))
+    known |= set(re.findall(r"^TITHE_(?:STAT|SUM)\(\w+, (\w+)", read("include/tithe/stats.def"), re.M))
     named = set(re.findall(r'stats(?:\(\))?\["(\w+)"\]', text))
     assert named and named <= known, named - known
 

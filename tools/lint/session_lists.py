@@ -14,7 +14,7 @@ from tree import Problem, report
 ROOT = Path(__file__).parents[2].resolve()
 PAGE = ROOT / "docs/reference/session_options.md"
 MARKED = re.compile(r"(<!-- (\w+): written by tools/lint/session_lists.py -->\n).*?(<!-- end -->)", re.DOTALL)
-ENTRY = re.compile(r"^TITHE_(?:OPTION|STAT)\((.*?)\)$", re.DOTALL | re.MULTILINE)
+ENTRY = re.compile(r"^TITHE_(?:OPTION|STAT|SUM)\((.*?)\)$", re.DOTALL | re.MULTILINE)
 STRINGS = re.compile(r'"((?:[^"\\]|\\.)*)"')
 KIND = {
     "Text": "text",

@@ -104,14 +104,14 @@ class Rounds {
     Result<Weights> weights = parse_weights(setting_.weights);
     if (!weights.ok()) return weights.status();
     weights_ = *std::move(weights);
-    Result<Choices> gradients = choices_of(scene_, setting_, cluster_, args_.tell_link);
+    Result<Choices> gradients = choices_of(scene_, setting_, cluster_, args_.set_link);
     if (!gradients.ok()) return gradients.status();
     gradients_ = *std::move(gradients);
     Setting gathers = setting_;
     gathers.session.codec = weights_.bits > 0 ? "fp32" : weights_.codec;
     gathers.session.choices.clear();
     gathers.session.min_values = 0;
-    Result<Choices> values = choices_of(scene_, gathers, cluster_, args_.tell_link);
+    Result<Choices> values = choices_of(scene_, gathers, cluster_, args_.set_link);
     if (!values.ok()) return values.status();
     values_ = *std::move(values);
     return {};

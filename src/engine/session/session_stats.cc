@@ -16,13 +16,10 @@ SessionStats SessionImpl::stats() const {
   const std::lock_guard lock(mutex_);
   rounds_.report(s);
   residuals_.report(s);
-  using S = SessionStats;
-  for (std::uint64_t S::*sum :
-       {&S::rounds, &S::rounds_dropped, &S::rounds_undone, &S::values, &S::gradient_bytes, &S::frames_sent,
-        &S::bytes_sent, &S::encode_ns, &S::merge_ns, &S::send_ns, &S::wait_ns, &S::exchange_ns,
-        &S::exposed_ns, &S::values_dropped, &S::ranks_lost, &S::strange, &S::events_lost, &S::rounds_missed})
-    s.*sum += before_.*sum;
-  for (double S::*sum : {&S::sum_dropped, &S::sum_decayed}) s.*sum += before_.*sum;
+#define TITHE_STAT(type, name, initial, documentation)
+#define TITHE_SUM(type, name, initial, documentation) s.name += before_.name;
+#include "tithe/stats.def"
+#undef TITHE_STAT
   s.epoch = options_.epoch;
   s.lanes = lanes_;
   const Straggler& late = straggler_detector_.found();
