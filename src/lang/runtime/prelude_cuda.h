@@ -2,10 +2,6 @@
 // Part of the prelude of generated kernels (emit_cuda.h): the operators of the language on one value, except those of
 // prelude_scalars.h.
 
-template <class T>
-DEV T splat(T a) {
-  return a;
-}
 #if defined(__CUDA_ARCH__)  // never fused, whatever the compiler's flags
 DEV F add(F a, F b) { return __fadd_rn(a, b); }
 DEV F sub(F a, F b) { return __fsub_rn(a, b); }

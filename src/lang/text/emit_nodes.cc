@@ -115,6 +115,7 @@ std::string NodeText::number(int k) const {
 }
 std::string NodeText::values(int k) const {
   if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
+  if (!of_sixteen_) return number(k);
   const std::string all = fmt::format("splat({})", number(k));
   const auto kept = kept_.find(all);
   return kept == kept_.end() ? all : kept->second;

@@ -30,7 +30,8 @@ void PassText::define(int k) {
     case Op::kTaken:
       return line("const F v{} = x;", k);
     case Op::kGrad:
-      return line("const F v{} = load_as(tail, g + i, count);", k);
+      return line("const F v{} = {};", k,
+                  of_sixteen_ ? "load_as(tail, g + i, count)" : "fetch(call->grad + first + i)");
     case Op::kBefore:
       return line("{}", agreed(k));
     case Op::kAdded:
@@ -128,13 +129,14 @@ std::string PassText::agreed(int k) const {
   const bool value = n.stage == Stage::kValue;
   std::string bits = fmt::format("c{}[0]", n.index);
   if (value)
-    bits = fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index);
+    bits = of_sixteen_ ? fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index)
+                       : fmt::format("fetch(c{} + first + i)", n.index);
   else if (n.stage == Stage::kBlock && program_.block != 0)
     bits = of_sixteen_ ? fmt::format("c{}[number]", n.index)
                        : fmt::format("c{}[first / {}]", n.index, program_.block);
   if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
   if (n.type == Type::kBool)
-    bits = value ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
+    bits = value && of_sixteen_ ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
   return fmt::format("const {} {}{} = {};", value ? text_.value_type(k) : text_.number_type(k),
                      value ? 'v' : 'b', k, bits);
 }
@@ -156,6 +158,7 @@ std::string PassText::draw(int k, unsigned bits) const {
   const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
   if (keeps_draws(bits))
     return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
+  if (draws_own_) return fmt::format("draw_own(word{}, k, call->{}, first + i, {})", k, key, bits);
   return fmt::format("draw({}{}, first + i, {})", of_sixteen_ ? "" : "call->", key, bits);
 }
 
@@ -165,8 +168,9 @@ void PassText::before_loop(const Nodes& nodes) {
     if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
     if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
     if (by_one(k)) line("const By by{} = by_of({});", k, text_.number(n.in[1]));
-    if (of_sixteen_ && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
-      line("U word{} = splat(0U);", k);
+    if (n.op != Op::kDraw && n.op != Op::kSharedDraw && n.op != Op::kLevel) continue;
+    if (of_sixteen_) line("U word{} = splat(0U);", k);
+    if (draws_own_) line("U word{}[4];", k);
   }
 }
 
