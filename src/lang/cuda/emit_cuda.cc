@@ -2,6 +2,9 @@
 #include "lang/cuda/emit_cuda.h"
 
 #include <algorithm>
+#include <cctype>
+#include <set>
+#include <vector>
 
 #include "lang/cuda/emit_cuda_lengths.h"
 #include "lang/cuda/emit_cuda_lists.h"
@@ -11,6 +14,40 @@
 namespace tithe::lang {
 
 namespace {
+
+bool in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// The number that a line of a function declares: "  const U v12 = ...;". Empty: none, or several.
+std::string_view declared(std::string_view line) {
+  const std::size_t equals = line.find(" = "), at = line.find_first_not_of(' ');
+  if (at == 0 || at > equals || equals == line.npos || line.back() != ';') return {};
+  if (line.find(" = ", equals + 1) != line.npos || line.substr(0, equals).find("const ") == line.npos)
+    return {};
+  const std::size_t before = line.rfind(' ', equals - 1);
+  return line.substr(before + 1, equals - before - 1);
+}
+
+// A function declares all numbers that it may need: removes those that it does not read.
+std::string without_unread(const std::string& text) {
+  std::set<std::string_view> read;
+  std::vector<std::string_view> lines;
+  for (std::size_t end = text.size(); end > 0;) {  // from the last line to the first
+    const std::size_t begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1;
+    const std::string_view line(text.data() + begin, end - begin - 1);
+    end = begin;
+    if (!line.empty() && line[0] == '}') read.clear();
+    if (const std::string_view name = declared(line); !name.empty() && !read.contains(name)) continue;
+    lines.push_back(line);
+    for (std::size_t k = 0; k < line.size(); ++k) {
+      const std::size_t from = k;
+      while (k < line.size() && in_word(line[k])) ++k;
+      if (k > from) read.insert(line.substr(from, k - from));
+    }
+  }
+  std::string all;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) all += std::string(*line) + "\n";
+  return all;
+}
 
 // Renames kernels and functions to tithe_NAME_send and so on.
 std::string named(std::string text, std::string_view name) {
@@ -42,9 +79,10 @@ std::string cuda_file(const std::vector<NamedPhase>& phases) {
   for (const NamedPhase& phase : phases) {
     const Checked& program = phase.of->program;
     const Schedule& schedule = phase.of->schedule;
-    const std::string body = program.sends_pairs    ? lists_text(program, schedule)
-                             : has_lengths(program) ? lengths_text(program, schedule)
-                                                    : tiles_text(program, schedule);
+    const std::string whole = program.sends_pairs    ? lists_text(program, schedule)
+                              : has_lengths(program) ? lengths_text(program, schedule)
+                                                     : tiles_text(program, schedule);
+    const std::string body = without_unread(whole);
     text += phase.name.empty() ? body : named(body, phase.name);
   }
   return text;

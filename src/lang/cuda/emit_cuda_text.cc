@@ -11,7 +11,6 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
 constexpr std::size_t kOwnValues = 16;  // values per thread, if no sixteen threads add in a fixed order
 // Bytes of shared memory per thread block, so that several fit a multiprocessor.
 constexpr std::size_t kGroupsShare = 24U << 10;
@@ -51,8 +50,8 @@ Nodes CudaText::reductions() const {
 
 void CudaText::types() {
   open("struct Found");
-  line("U none;");
-  for (const int k : reductions()) line("{} b{};", text_.number_type(k), k);
+  if (reductions().empty()) line("U none;");
+  for (const int k : reductions()) line("{} {};", text_.number_type(k), text_.name(k));
   close("};");
   const auto of = [&](const char* count) {
     line("U none;");
@@ -120,10 +119,9 @@ void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found,
     line("const size_t begin = {0} < len ? {0} : len;", from);
     line("const size_t end = len - begin < {0} ? len : begin + {0};", length);
   }
-  line("static_cast<void>(b), static_cast<void>(begin), static_cast<void>(end), static_cast<void>(s);");
   for (std::size_t p = 0; p < found; ++p)
     for (const int k : passes()[p].reduce) {
-      line("const {0} b{1} = {2}.b{1};", text_.number_type(k), k, found_of("b"));
+      line("const {0} {1} = {2}.{1};", text_.number_type(k), text_.name(k), found_of("b"));
       known(k);
     }
 }
@@ -217,7 +215,8 @@ void CudaText::find(std::size_t p) {
   line("if (thread != 0) return;");
   line("{}", is_long() ? "Part& part = static_cast<Part*>(call->parts)[at];" : "Part part;");
   end_lanes(p, lanes, rows_first ? "kLanes" : "1");
-  if (!is_long()) store_found(p, "s.found");
+  if (!is_long()) line("Found& found = s.found;");
+  if (!is_long()) store_found(p);
   close();
   std::string all;
   for (const char* phase : {"look", "rows", is_long() ? "part" : "found"}) {
@@ -346,29 +345,29 @@ void CudaText::fold(std::size_t p) {
   open_phase(fmt::format("{}found_{}", prefix_, p), Unit::kBlocks, p);
   line("if (thread != 0) return;");
   line("Part part;");
+  line("Found& found = {};", found_of("b"));
   end_lanes(p, "kLanes", "1");
-  store_found(p, found_of("b"));
+  store_found(p);
   close();
 }
 
-void CudaText::store_found(std::size_t p, const std::string& to) {
-  line("Found& found = {};", to);
+void CudaText::store_found(std::size_t p) {
   for (const int k : passes()[p].reduce) {
     if (by_sample(node(k))) continue;
     const Node& n = node(k);
-    const std::string type = text_.number_type(k);
+    const std::string type = text_.number_type(k), to = "found." + text_.name(k);
     if (is_sum(k)) {
       line("const {0} t{1} = within(part.s{1}, {0}({2}));", type, k,
            n.type == Type::kF64 ? "0x1.fffffffffffffp1023" : "0x1.fffffep127f");
-      if (n.op == Op::kSum) line("found.b{0} = t{0};", k);
+      if (n.op == Op::kSum) line("{} = t{};", to, k);
       if (n.op == Op::kMean) {
         line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("part.n{}", k));
-        line("found.b{0} = c{0} == 0 ? {1}(0) : div_(t{0}, {1}(c{0}));", k, type);
+        line("{0} = c{1} == 0 ? {2}(0) : div_(t{1}, {2}(c{1}));", to, k, type);
       }
     } else if (is_end(k) || is_fold(k)) {
-      line("found.b{0} = part.s{0};", k);
+      line("{} = part.s{};", to, k);
     } else {
-      line("found.b{0} = part.n{0}{1};", k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");
+      line("{} = part.n{}{};", to, k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");
     }
   }
 }
@@ -394,8 +393,8 @@ std::string CudaText::array_bytes(const Item& item) const {
 void CudaText::receive_as(const Item& item, const std::string& bits, char of) {
   if (item.input == kNone) return;
   const Type type = node(item.input).type;
-  line("const {} {}{} = {};", of == 'b' ? text_.number_type(item.input) : text_.value_type(item.input), of,
-       item.input,
+  line("const {} {} = {};", of == 'b' ? text_.number_type(item.input) : text_.value_type(item.input),
+       text_.name(item.input),
        type == Type::kF32    ? fmt::format("float_({})", bits)
        : type == Type::kBool ? fmt::format("{} != 0", bits)
                              : bits);

@@ -16,6 +16,7 @@ class CudaText : protected PassText {
       : PassText(program, schedule, false), passes_(&schedule.passes) {}
 
  protected:
+  static constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
   // The work of a thread block: a block of the program; or, for long blocks, a piece in a reduction or a run in
   // sending.
   enum class Unit { kBlocks, kPieces, kRuns };
@@ -101,7 +102,7 @@ class CudaText : protected PassText {
   void add_value(int k);
   void end_lanes(std::size_t p, const std::string& lanes, const char* by);
   void fold(std::size_t p);
-  void store_found(std::size_t p, const std::string& to);
+  void store_found(std::size_t p);  // from `part`
   std::string lanes_of(std::size_t p) const;
   // The accumulator of a lane and its initial value.
   void begin_lane(int k);

@@ -25,20 +25,23 @@ void PassText::define(int k) {
   if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
   if (!within_floors_.empty() && within_floors_[static_cast<std::size_t>(k)]) return;
   known(k);
+  if (!text_.is_declared(k)) return;
   if (const auto floor = floors_.find(k); floor != floors_.end()) return define_floor(floor->second);
   switch (n.op) {
     case Op::kTaken:
-      return line("const F v{} = x;", k);
+      if (of_sixteen_) line("const F v{} = x;", k);
+      return;
     case Op::kGrad:
-      return line("const F v{} = {};", k,
+      return line("const F {} = {};", text_.name(k),
                   of_sixteen_ ? "load_as(tail, g + i, count)" : "fetch(call->grad + first + i)");
     case Op::kBefore:
       return line("{}", agreed(k));
     case Op::kAdded:
-      return line("const int32_t b{} = int32_t({});", k, n.index == 0 ? "added" : "call->agreed_ranks");
+      return line("const int32_t {} = int32_t({});", text_.name(k),
+                  n.index == 0 ? "added" : "call->agreed_ranks");
     case Op::kDraw:
     case Op::kSharedDraw:
-      return line("const U v{} = {};", k, draw(k, n.index));
+      return line("const U {} = {};", text_.name(k), draw(k, n.index));
     case Op::kScan:
       return line("const U v{} = scan({}, c{});", k, text_.values(n.in[0]), k);
     case Op::kRank:
@@ -50,7 +53,7 @@ void PassText::define(int k) {
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel: {
       const bool of_number = of_sixteen_ && node(n.in[0]).op == Op::kTaken;
-      return line("const I v{} = level_of{}({}t{}, {}, {});", k, of_number ? "_number" : "",
+      return line("const I {} = level_of{}({}t{}, {}, {});", text_.name(k), of_number ? "_number" : "",
                   of_number ? plain_loop_ ? "tail, " : "Yes(), " : "", k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
     }
@@ -137,8 +140,8 @@ std::string PassText::agreed(int k) const {
   if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
   if (n.type == Type::kBool)
     bits = value && of_sixteen_ ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
-  return fmt::format("const {} {}{} = {};", value ? text_.value_type(k) : text_.number_type(k),
-                     value ? 'v' : 'b', k, bits);
+  return fmt::format("const {} {} = {};", value ? text_.value_type(k) : text_.number_type(k), text_.name(k),
+                     bits);
 }
 
 void PassText::keep_numbers(const Nodes& of) {
