@@ -92,7 +92,7 @@ constexpr std::size_t kPast = 16;  // bytes behind a payload that must not be wr
 // One call of the kernels, in a given order of blocks and threads.
 struct Outcome {
   Payload payload;
-  Floats left;
+  Floats residual_out;
   std::vector<std::uint32_t> answer;
 };
 
@@ -138,15 +138,15 @@ inline Outcome encoded(const Functions& of, Told& told, std::size_t bound, const
                        const float* residual, bool in_place, unsigned order) {
   const std::size_t n = grad.size(), shift = order % 2;
   const Placed values(grad.data(), n, shift), before(residual, n, shift);
-  Placed left(residual, n, shift);
+  Placed after(residual, n, shift);
   Outcome o{.payload = Payload(bound + shift + kPast, kUntouched),
-            .left = {},
+            .residual_out = {},
             .answer = std::vector<std::uint32_t>(33)};
   std::uint64_t bytes = 0;
   KernelCall& kernel = told.kernel;
   kernel.grad = values.at;
-  kernel.residual = residual == nullptr ? nullptr : in_place ? left.at : before.at;
-  kernel.residual_out = of.decode == nullptr ? nullptr : left.at;
+  kernel.residual = residual == nullptr ? nullptr : in_place ? after.at : before.at;
+  kernel.residual_out = of.decode == nullptr ? nullptr : after.at;
   kernel.payload = o.payload.data() + shift;
   kernel.bytes = &bytes;
   kernel.answer = o.answer.data();
@@ -155,7 +155,7 @@ inline Outcome encoded(const Functions& of, Told& told, std::size_t bound, const
   for (std::size_t k = shift + bytes; k < o.payload.size(); ++k) EXPECT_EQ(o.payload[k], kUntouched) << k;
   o.payload.erase(o.payload.begin(), o.payload.begin() + static_cast<std::ptrdiff_t>(shift));
   o.payload.resize(std::min<std::size_t>(bytes, bound));
-  o.left.assign(left.at, left.at + n);
+  o.residual_out.assign(after.at, after.at + n);
   return o;
 }
 

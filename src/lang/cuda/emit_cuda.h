@@ -6,11 +6,11 @@
 //
 //   phases    a kernel is a list of per-thread functions with a barrier behind each one, so that the emulation needs
 //             neither fibers nor assembly
-//   tiles     a group of 4 to 128 threads loads a block of the program once, by 16-byte accesses, and keeps the values in
-//             registers; several groups share a thread block. A block of more than 2048 values (or of all values) is
+//   tiles     a group of 4 to 128 threads loads a block of the program once, by 16-byte accesses, and keeps the values
+//             in registers; several groups share a thread block. A block of more than 2048 values (or of all values) is
 //             sent and decoded in runs of kRun values, and its reductions read it once more, in pieces of kPiece values
 //   sums      16 threads add in the order of base/fold.h, pieces in the order of lang/run/reduce.h
-//   words     codes are packed to words in registers, or in shared memory; a word at an unaligned address moves as bytes
+//   words     codes are packed to words in registers or shared memory; a word at an unaligned address moves as bytes
 //   lists     of pairs: counted, scanned and written; the largest are found by radix selection of their magnitudes
 //   scans     over rows of 16 threads, so that no single thread computes all prefixes
 //   context   a phase reads the previous phase's items as plain arrays (lang/run/context.h)

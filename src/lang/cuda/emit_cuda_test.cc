@@ -108,7 +108,7 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         ASSERT_EQ(got.answer, std::vector<std::uint32_t>(got.answer.size()));
         ASSERT_EQ(harness::first_difference(got.payload, want), "");
         if (of.decode == nullptr) continue;
-        ASSERT_EQ(harness::first_difference(got.left, left), "");
+        ASSERT_EQ(harness::first_difference(got.residual_out, left), "");
         const Payload all = combined(codec, call, n, want);
         const std::vector<ByteView> views{ByteView(all)};
         ASSERT_TRUE(impl.decode(call, views, {.base = before}, out).ok());

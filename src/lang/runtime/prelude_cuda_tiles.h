@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of the prelude of generated kernels (emit_cuda.h): tiles. A tile has up to kTile values, a block of the program or
-// a run of a long block. kGroup threads load it once, and each holds kOwn of its values in registers from phase to
+// Part of the prelude of generated kernels (emit_cuda.h): tiles. A tile has up to kTile values: a block of the program,
+// or a run of a long block. kGroup threads load it once, and each holds kOwn of its values in registers from phase to
 // phase. If the tile is whole (it has kTile values), no position is compared with the end.
 //
-// Four threads hold 32 consecutive values. A thread has four consecutive values (a quad) in each row of 16. So a quad is
-// one access of 16 bytes, a warp reads whole sectors, and one thread has both values that share a random word.
+// Four threads hold 32 consecutive values. A thread has four consecutive values (a quad) in each row of 16. So a quad
+// is one access of 16 bytes, a warp reads whole sectors, and one thread has both values that share a random word.
 
 struct Tile {
   size_t b, first, len;  // the block, its first value, and its length

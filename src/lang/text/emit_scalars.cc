@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions for one value, as CUDA kernels use them. An operator of the language is an operator of C++ if the result is
-// the same. A result with one user and without a name in the program is part of its user's expression.
+// Expressions for one value, as CUDA kernels use them. An operator of the language is an operator of C++ if the result
+// is the same. A result with one user and without a name in the program is part of its user's expression.
 #include <fmt/format.h>
 
 #include "lang/text/emit_nodes.h"
