@@ -24,27 +24,34 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
   }
 }
 
-// Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each group has its own shared memory.
-#define GROUPS(name, Common, of, count, ...)                           \
+// Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each group has its own shared memory, and each
+// thread its own registers.
+#define GRID(name, Common, Own, of, count, ...)                        \
   static void name(const Call* call, uint64_t block, unsigned order) { \
     enum : unsigned { kOf = of, kGroups = kThreads / (of) };           \
     Common all_shared[kGroups];                                        \
+    Own all_own[kThreads];                                             \
     memset(all_shared, 0xcd, sizeof all_shared);                       \
+    memset(all_own, 0xcd, sizeof all_own);                             \
     const uint64_t at = block * kGroups, places = count(call->n);      \
     __VA_ARGS__                                                        \
   }                                                                    \
   ON_CPU(name)
-#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
-static inline uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
-#define ALL_THREADS(f, is_there, place)                                       \
+#define ALL_THREADS(is_there, run)                                            \
   for (unsigned t = 0; t < kThreads; ++t) {                                   \
     const unsigned turn = static_cast<unsigned>(turn_of(t, kThreads, order)); \
     const uint64_t group = at + turn / kOf;                                   \
-    if (is_there) f(call, all_shared[turn / kOf], place, turn % kOf);         \
+    if (is_there) run;                                                        \
   }
-#define PHASE(f) ALL_THREADS(f, group < places, group)
-#define STEP(f, placed, count, step) \
-  ALL_THREADS(f, group < places && placed(call, group, step) < count(call->n), placed(call, group, step))
+#define PHASE(f) ALL_THREADS(group < places, f(call, all_shared[turn / kOf], group, turn % kOf))
+#define STEP(f, placed, count, step)                                        \
+  ALL_THREADS(group < places && placed(call, group, step) < count(call->n), \
+              f(call, all_shared[turn / kOf], placed(call, group, step), turn % kOf))
+#define TILE_PHASE(f)                                                                                   \
+  ALL_THREADS(group < places,                                                                           \
+              (tile_of(call, group).values == kTile ? f<true> : f<false>)(call, all_shared[turn / kOf], \
+                                                                          all_own[turn],                \
+                                                                          tile_of(call, group), turn % kOf))
 #if defined(TITHE_PLANS)  // kernels are found by name, and launched by the fake driver (gpu/fake_gpu.h)
 struct OnCpu {
   void (*run)(const void* told, uint64_t blocks, unsigned order);

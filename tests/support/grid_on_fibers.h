@@ -84,26 +84,33 @@ class Fibers {
   ucontext_t there_, back_;
 };
 
-static inline uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 // Shared memory is not reused: each block has its own.
-#define GROUPS(name, Common, of, count, ...)                                           \
+#define GRID(name, Common, Own, of, count, ...)                                        \
   static void name(const Call* call, uint64_t block) {                                 \
     enum : unsigned { kOf = of, kGroups = kThreads / (of) };                           \
     Common* const all_shared = static_cast<Common*>(malloc(kGroups * sizeof(Common))); \
     memset(static_cast<void*>(all_shared), 0xcd, kGroups * sizeof(Common));            \
+    Own* const all_own = static_cast<Own*>(malloc(kThreads * sizeof(Own)));            \
+    memset(static_cast<void*>(all_own), 0xcd, kThreads * sizeof(Own));                 \
     const uint64_t at = block * kGroups, places = count(call->n);                      \
     Fibers& fibers = Fibers::next(kThreads);                                           \
     __VA_ARGS__                                                                        \
   }
-#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
-#define ALL_THREADS(f, is_there, place)                               \
+#define ALL_THREADS(is_there, run)                                    \
   fibers.phase(new std::function<void(unsigned)>([=](unsigned turn) { \
+    static_cast<void>(all_own);                                       \
     const uint64_t group = at + turn / kOf;                           \
-    if (is_there) f(call, all_shared[turn / kOf], place, turn % kOf); \
+    if (is_there) run;                                                \
   }));
-#define PHASE(f) ALL_THREADS(f, group < places, group)
-#define STEP(f, placed, count, step) \
-  ALL_THREADS(f, group < places && placed(call, group, step) < count(call->n), placed(call, group, step))
+#define PHASE(f) ALL_THREADS(group < places, f(call, all_shared[turn / kOf], group, turn % kOf))
+#define STEP(f, placed, count, step)                                        \
+  ALL_THREADS(group < places && placed(call, group, step) < count(call->n), \
+              f(call, all_shared[turn / kOf], placed(call, group, step), turn % kOf))
+#define TILE_PHASE(f)                                                                                   \
+  ALL_THREADS(group < places,                                                                           \
+              (tile_of(call, group).values == kTile ? f<true> : f<false>)(call, all_shared[turn / kOf], \
+                                                                          all_own[turn],                \
+                                                                          tile_of(call, group), turn % kOf))
 typedef unsigned Stream;
 #define LAUNCH(kernel, blocks)                             \
   for (uint64_t b = 0; b < (blocks); ++b) kernel(call, b); \

@@ -42,6 +42,11 @@ inline constexpr Program kPrograms[] = {
 #define TITHE_PROGRAM(file, settings, spec) {#file, settings},
 #include "../../codecs/programs.def"
 #undef TITHE_PROGRAM
+    {"onebit", ""},
+    {"tbq", ""},
+    {"qsgd", "bits=3"},
+    {"qsgd", "bits=5,norm=l2,bucket=64"},
+    {"qsgd", "bits=8,norm=l2,bucket=4096"},
     {"terngrad", "cut=2.5"},
     {"natural", ""},
     {"nuqsgd", "bits=3"},

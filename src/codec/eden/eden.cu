@@ -7,11 +7,6 @@
 // A block of fewer than 1,024 values is zero from its width on, and skips butterflies of that distance and more.
 // All roundings and their order are those of the reference, so bytes and residuals are equal.
 
-#if defined(__CUDACC__)
-#define ALL _Pragma("unroll")  // the whole loop, so that its arrays are registers
-#else
-#define ALL
-#endif
 enum {
   kBlock = 1024,
   kGroup = 32,

@@ -193,7 +193,7 @@ TEST_F(DeviceProgramSuite, CodeOfAnotherCompilerFallsBackToTheHost) {
   const device::Device device = open();
   const Made made(kOnebit);
   // A compiler that replaces a subtraction by an addition.
-  ::setenv("FAKE_NVRTC_SPOILS", "sub(x, sent)=add(x, sent)", 1);
+  ::setenv("FAKE_NVRTC_SPOILS", "sub(x[k], sent[k])=add(x[k], sent[k])", 1);
   ::setenv("TITHE_CACHE", "/proc/none", 1);
   const Result<device::Compiler> spoils = device::Compiler::load(TITHE_FAKE_NVRTC);
   const OnDevice got = on_device(device, spoils, made.program->of(made.settings), made.settings);

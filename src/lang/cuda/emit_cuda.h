@@ -6,14 +6,13 @@
 //
 //   phases    a kernel is a list of per-thread functions with a barrier behind each one, so that the emulation needs
 //             neither fibers nor assembly
-//   blocks    a group of 16 to 128 threads works on one block of the program, and several groups share a thread block.
-//             If a block has more than kPiece values (or all values), a thread block sends or decodes one run of kRun
-//             values, and a group reduces one piece of kPiece values
-//   sums      16 threads add in the order of base/fold.h, pieces in the order of lang/run/reduce.h; if shared memory
-//             allows as many groups, no further threads wait for them
+//   tiles     a group of 4 to 128 threads loads a block of the program once, by 16-byte accesses, and keeps the values
+//             in registers; several groups share a thread block. A block of more than 2048 values (or of all values) is
+//             sent and decoded in runs of kRun values, and its reductions read it once more, in pieces of kPiece values
+//   sums      16 threads add in the order of base/fold.h, pieces in the order of lang/run/reduce.h
+//   words     codes are packed to words in registers or shared memory; a word at an unaligned address moves as bytes
 //   lists     of pairs: counted, scanned and written; the largest are found by radix selection of their magnitudes
 //   scans     over rows of 16 threads, so that no single thread computes all prefixes
-//   bytes     each byte of a payload is written by one thread
 //   context   a phase reads the previous phase's items as plain arrays (lang/run/context.h)
 //
 // Payloads are checked on the host. Call::answer reports whether all sent values are finite and satisfy their

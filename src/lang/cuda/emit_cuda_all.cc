@@ -125,7 +125,7 @@ void AllText::open_sending(const std::string& name, const char* also) {
   if (!looks()) return;
   line("const All& all = *static_cast<const All*>(call->found);");
   for (const int k : schedule_.looked.reduce) {
-    line("const {0} b{1} = all.b{1};", text_.number_type(k), k);
+    line("const {} {} = all.b{};", text_.number_type(k), text_.name(k), k);
     known(k);
   }
   define_all(schedule_.all);

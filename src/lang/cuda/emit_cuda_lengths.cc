@@ -113,7 +113,7 @@ void LengthsText::send() {
   define_all(schedule_.read.value);
   hold(true);
   line("const F sent = {}, rest = sub(x, sent);", text_.values(program_.result));
-  line("odd = odd || !is_finite(sent) || (call->left != nullptr && !is_finite(rest));");
+  line("finite = finite & is_finite(sent) & (call->left == nullptr || is_finite(rest));");
   line("if (last && call->left != nullptr) call->left[first + i] = rest;");
   close_values();
   close();

@@ -42,7 +42,7 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
   close();
   open_phase(fmt::format("read_{}", k), Unit::kBlocks, 0);
   line("const uint8_t* const from = {} + s.o{} + {};", read_from(), k, head);
-  line("for (U j = thread; j < s.all{0}; j += kGroup) s.c{0}[code_at<{1}>(from, j)] = 1;", k, bits);
+  line("for (U j = thread; j < s.all{0}; j += kGroup) s.c{0}[bits_at(from, j * {1}, {1})] = 1;", k, bits);
   close();
   reading_.push_back(fmt::format("clear_{}", k));
   reading_.push_back(fmt::format("read_{}", k));

@@ -49,7 +49,7 @@ class ListsText : CudaText {
     open_phase(fmt::format("reached_{}", k), Unit::kBlocks, 0);
     line("if (thread != 0) return;");
     line("const U least = n == 0 ? 1 : call->state->least - 1;");
-    line("{}.b{} = float_(least == 0 ? 1 : least);", found_of("0"), k);
+    line("{}.{} = float_(least == 0 ? 1 : least);", found_of("0"), text_.name(k));
     close();
     kernel(fmt::format("tithe_reached_{}", k), "Shared", {fmt::format("reached_{}", k)});
   }

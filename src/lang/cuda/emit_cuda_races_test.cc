@@ -98,9 +98,9 @@ TEST_P(Races, KernelsHaveNone) {
   ASSERT_EQ(run(GetParam(), "", said), 0) << said;
 }
 
-// Short blocks, lists, and blocks of different lengths; `make test-full` has all programs.
+// Short blocks, sums, lists, and blocks of different lengths; `make test-full` has all programs.
 std::vector<Program> some() {
-  const std::set<std::string_view> kinds = {"fp8", "dgc", "inceptionn"};
+  const std::set<std::string_view> kinds = {"fp8", "onebit", "dgc", "inceptionn"};
   std::vector<Program> all;
   for (const Program& program : testing::with_kernels()) {
     const bool known = !all.empty() && std::string_view(all.back().file) == program.file;

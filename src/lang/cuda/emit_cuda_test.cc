@@ -2,165 +2,34 @@
 // Programs as CUDA kernels: nvcc accepts them, and emulated on a CPU they match the interpreter.
 #include "lang/cuda/emit_cuda.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
-#include <optional>
 
-#include "base/rng.h"
 #include "conformance/codec_case.h"
-#include "lang/cpp/cpp_compiler.h"
-#include "lang/cuda/kernel_call.h"
 #include "lang/loader.h"
-#include "lang/run/context.h"
-#include "support/codec_run.h"
+#include "support/emulated_kernels.h"
 #include "support/grid_on_cpu.h"
-#include "support/kernel_programs.h"
 
 namespace tithe::lang {
 namespace {
 
-namespace fs = std::filesystem;
 using harness::Data;
 using harness::Floats;
 using harness::Payload;
+using testing::decoded;
+using testing::EmulatedKernels;
+using testing::encoded;
+using testing::Functions;
 using testing::kOnce;
 using testing::Made;
+using testing::Outcome;
 using testing::Program;
+using testing::Told;
 using testing::with_kernels;
-
-using Kernel = void (*)(const KernelCall*, unsigned order);
-using Size = std::uint64_t (*)(const KernelCall*);
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class Kernels : public ::testing::TestWithParam<Program> {
- protected:
-  void SetUp() override {
-    std::string folder = fs::temp_directory_path() / "tithe_kernels_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-    folder_ = folder;
-    made_.emplace(GetParam());
-    name_ = made_->name(phase());
-    text_ = cuda_file({{name_, &combination()}});
-  }
-  void TearDown() override {
-    if (object_ != nullptr) ::dlclose(object_);
-    fs::remove_all(folder_);
-  }
-
-  // The text as a shared object for this processor.
-  Status compile(const Compiler& compiler) {
-    const std::string include = "#include \"grid_on_cpu.h\"";
-    const std::size_t at = text_.find(include);
-    EXPECT_NE(at, std::string::npos);
-    std::string text = text_;
-    text.replace(at, include.size(), read(TITHE_SOURCE_DIR "/tests/support/grid_on_cpu.h"));
-    const Result<std::string> made =
-        compile_cpp(compiler, text, "-O0", folder_);  // it runs less than that takes
-    if (!made.ok()) return made.status();
-    object_ = ::dlopen((folder_ / *made).c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (object_ == nullptr) return {Code::kIo, ::dlerror()};
-    return {};
-  }
-  template <typename F>
-  F function(const std::string& name) const {
-    const std::string whole = fmt::format("tithe_{}{}{}", name_, name_.empty() ? "" : "_", name);
-    return reinterpret_cast<F>(::dlsym(object_, whole.c_str()));
-  }
-  static std::size_t phase() { return GetParam().phase; }
-  const Combination& combination() const { return made_->program->of(made_->settings, phase()); }
-
-  fs::path folder_;
-  std::optional<Made> made_;
-  std::string_view name_;
-  std::string text_;
-  void* object_ = nullptr;
-};
-
-constexpr std::uint8_t kUntouched = 0xee;
-constexpr std::size_t kPast = 16;  // bytes behind a payload that must not be written
-
-// One call of the kernels, in a given order of blocks and threads.
-struct Outcome {
-  Payload payload;
-  Floats left;
-  std::vector<std::uint32_t> answer;
-};
-
-struct Functions {
-  Size scratch;
-  Kernel encode, decode;  // no decode: only the last phase has one
-};
-
-// The call for both directions, with its memory.
-struct Told {
-  KernelCall kernel = {};
-  CallMemory memory;
-  Agreed agreed;
-  std::vector<std::uint64_t> scratch = {};
-
-  Told(const Functions& of, const Combination& combination, const Call& call, std::size_t n)
-      : memory({}, agreed_bytes(combination, call.settings, n)),
-        agreed(combination, "test", call, n, memory) {
-    const auto key = [&](std::uint64_t seed) {
-      return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
-    };
-    kernel.n = n;
-    kernel.key = key(call.seed);
-    kernel.shared_key = key(call.shared_seed);
-    std::copy(call.settings.value.begin(), call.settings.value.end(), kernel.settings);
-    for (std::size_t k = 0; k < combination.program.before.size(); ++k)
-      kernel.agreed[k] = agreed.numbers()[k];
-    kernel.agreed_ranks = agreed.ranks();
-    if (combination.program.adds()) kernel.field_bits = field_bits(combination, call);
-    scratch.assign(of.scratch(&kernel) / 8 + 1, 0xcdcdcdcdcdcdcdcdU);
-    kernel.scratch = reinterpret_cast<std::uint8_t*>(scratch.data());
-  }
-};
-
-Outcome encoded(const Functions& of, Told& told, std::size_t bound, const Floats& grad, const float* residual,
-                bool in_place, unsigned order) {
-  const std::size_t n = grad.size();
-  Outcome o{.payload = Payload(bound + kPast, kUntouched),
-            .left = Floats(n),
-            .answer = std::vector<std::uint32_t>(33)};
-  std::uint64_t bytes = 0;
-  KernelCall& kernel = told.kernel;
-  kernel.grad = grad.data();
-  kernel.residual = residual;
-  kernel.residual_out = of.decode == nullptr ? nullptr : o.left.data();
-  kernel.payload = o.payload.data();
-  kernel.bytes = &bytes;
-  kernel.answer = o.answer.data();
-  if (in_place) {
-    std::copy_n(residual, n, o.left.begin());
-    kernel.residual = o.left.data();
-  }
-  of.encode(&kernel, order);
-  EXPECT_LE(bytes, bound);
-  for (std::size_t k = bytes; k < o.payload.size(); ++k) EXPECT_EQ(o.payload[k], kUntouched) << k;
-  o.payload.resize(std::min<std::size_t>(bytes, bound));
-  return o;
-}
-
-Floats decoded(const Functions& of, Told& told, Payload payload, const float* base, unsigned order) {
-  Floats out(told.kernel.n);
-  told.kernel.payload = payload.data();
-  told.kernel.payload_bytes = payload.size();
-  told.kernel.base = base;
-  told.kernel.out = out.data();
-  of.decode(&told.kernel, order);
-  return out;
-}
 
 // Three ranks' payloads, each with the same values, where such payloads combine.
 Payload combined(const Codec& codec, const Call& call, std::size_t n, const Payload& own) {
@@ -191,19 +60,22 @@ Payload context_before(const Codec& codec, Call call, std::size_t phase, const F
   return context;
 }
 
+class Kernels : public ::testing::TestWithParam<Program> {};
 TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   const Result<Compiler> compiler = find_compiler();
   if (!compiler.ok()) GTEST_SKIP() << "not emulated: " << compiler.status().what();
-  const Status built = compile(*compiler);
+  EmulatedKernels kernels(GetParam());
+  const Status built = kernels.compile(*compiler);
   ASSERT_TRUE(built.ok()) << built.what();
-  const Functions of{.scratch = function<Size>("scratch"),
-                     .encode = function<Kernel>("encode"),
-                     .decode = function<Kernel>("decode")};
-  const Codec& codec = made_->codec();
+  const Functions of = kernels.functions();
+  const std::size_t phase = kernels.phase;
+  const Combination& combination = kernels.combination();
+  const Codec& codec = kernels.made.codec();
   ASSERT_TRUE(of.scratch != nullptr && of.encode != nullptr);
-  ASSERT_EQ(of.decode != nullptr, phase() + 1 == codec.phases.size());
+  ASSERT_EQ(of.decode != nullptr, phase + 1 == codec.phases.size());
   const Impl& impl = codec.reference();
-  Call call{.settings = made_->settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
+  Call call{
+      .settings = kernels.made.settings, .seed = 7, .shared_seed = 8, .round = 3, .tensor = 2, .chunk = 1};
   unsigned order = 0;
   for (const std::size_t n : conformance::kSizes)
     for (const Data data : conformance::data_for(n))
@@ -215,19 +87,19 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         const Floats grad = conformance::values(data, n, 1), residual = conformance::values(data, n, 2);
         const float* before = feedback ? residual.data() : nullptr;
         call.context = {};
-        const Payload context = context_before(codec, call, phase(), grad, before);
-        if (phase() > 0 && context.empty()) continue;
-        call.phase = static_cast<std::uint8_t>(phase());
+        const Payload context = context_before(codec, call, phase, grad, before);
+        if (phase > 0 && context.empty()) continue;
+        call.phase = static_cast<std::uint8_t>(phase);
         call.context = context;
         const ScratchForTest scratch(codec, call.settings, n);
         call.scratch = scratch;
-        const std::size_t bound = codec.phases[phase()].bound(call.settings, n);
+        const std::size_t bound = codec.phases[phase].bound(call.settings, n);
         Payload want(bound);
         Floats left(n), out(n);
         const Result<Encoded> done =
             impl.encode(call, {grad.data(), before, of.decode != nullptr ? left.data() : nullptr, n}, want);
         ASSERT_TRUE(done.ok()) << done.status().what();
-        Told told(of, combination(), call, n);
+        Told told(of, combination, call, n);
         const bool in_place = feedback && order == 3 && of.decode != nullptr;
         const Outcome got = encoded(of, told, bound, grad, before, in_place, order);
         ASSERT_EQ(got.answer[0] == 0, done->finite);
@@ -236,7 +108,7 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         ASSERT_EQ(got.answer, std::vector<std::uint32_t>(got.answer.size()));
         ASSERT_EQ(harness::first_difference(got.payload, want), "");
         if (of.decode == nullptr) continue;
-        ASSERT_EQ(harness::first_difference(got.left, left), "");
+        ASSERT_EQ(harness::first_difference(got.residual_out, left), "");
         const Payload all = combined(codec, call, n, want);
         const std::vector<ByteView> views{ByteView(all)};
         ASSERT_TRUE(impl.decode(call, views, {.base = before}, out).ok());
@@ -245,35 +117,45 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   // A non-finite value is reported at any position.
   Floats grad(2000, 0.5F);
   call.context = {};
-  const Payload context = context_before(codec, call, phase(), grad, nullptr);
-  call.phase = static_cast<std::uint8_t>(phase());
+  const Payload context = context_before(codec, call, phase, grad, nullptr);
+  call.phase = static_cast<std::uint8_t>(phase);
   call.context = context;
-  Told told(of, combination(), call, grad.size());
+  Told told(of, combination, call, grad.size());
   for (const std::size_t at : {0, 33, 1999}) {
     Floats wrong = grad;
     wrong[at] = at == 33 ? NAN : INFINITY;
-    const std::size_t bound = codec.phases[phase()].bound(call.settings, grad.size());
+    const std::size_t bound = codec.phases[phase].bound(call.settings, grad.size());
     EXPECT_NE(encoded(of, told, bound, wrong, nullptr, false, 0).answer[0], 0U) << at;
   }
 }
 
-// Compiles for one GPU generation, without fused or approximate operations, which would round differently; the
-// launched text is compiled for the next generation by another compiler (device_program_test.cc).
-class KernelsForGpus : public Kernels {};
+// Compiles for two GPU generations, without fused or approximate operations, which would round differently, without
+// spills, and with registers for at least 512 threads per multiprocessor; the launched text is compiled by another
+// compiler (device_program_test.cc).
+class KernelsForGpus : public ::testing::TestWithParam<Program> {};
 TEST_P(KernelsForGpus, AreAcceptedByNvcc) {
   if (std::system("command -v nvcc > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "not compiled for a GPU: there is no nvcc here";
-  std::ofstream(folder_ / "k.cu") << cuda_file(made_->kernels());
-  const std::string command =
-      "cd " + folder_.string() +
-      " && nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true --keep -arch=sm_80 -cubin "
-      "-o k.cubin k.cu > said 2>&1";
-  ASSERT_EQ(std::system(command.c_str()), 0) << read(folder_ / "said");
-  EXPECT_TRUE(fs::exists(folder_ / "k.cubin"));
-  const std::string ptx = read(folder_ / "k.ptx");
-  EXPECT_NE(ptx.find(".entry tithe_"), std::string::npos);
-  for (const char* rounds : {"fma.rn.f32", "fma.rn.f64", "mad.rn.f32", ".ftz.f32", ".approx"})
-    EXPECT_EQ(ptx.find(rounds), std::string::npos) << rounds;
+  const EmulatedKernels kernels(GetParam());
+  std::ofstream(kernels.folder + "/k.cu") << cuda_file(kernels.made.kernels());
+  for (const char* generation : {"sm_80", "sm_90"}) {
+    const std::string command = fmt::format(
+        "cd {} && nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true --keep -Xptxas -v "
+        "-arch={} "
+        "-cubin -o k.cubin k.cu > said 2>&1",
+        kernels.folder, generation);
+    const int status = std::system(command.c_str());
+    const std::string said = testing::read_file(kernels.folder + "/said");
+    ASSERT_EQ(status, 0) << said;
+    for (const auto& [name, most] : {std::pair("Used ", 128), std::pair(" bytes stack frame, ", 0)})
+      for (std::size_t at = said.find(name); at != std::string::npos; at = said.find(name, at + 1))
+        EXPECT_LE(std::atoi(said.c_str() + at + std::strlen(name)), most)
+            << generation << ", " << said.substr(at, 60);
+    const std::string ptx = testing::read_file(kernels.folder + "/k.ptx");
+    EXPECT_NE(ptx.find(".entry tithe_"), std::string::npos);
+    for (const char* rounds : {"fma.rn.f32", "fma.rn.f64", "mad.rn.f32", ".ftz.f32", ".approx"})
+      EXPECT_EQ(ptx.find(rounds), std::string::npos) << rounds;
+  }
 }
 
 // All phases of each program, with the settings that it has first; with all settings in `make test-full`.
@@ -306,11 +188,13 @@ struct Call {
 struct Shared {
   unsigned last;
 };
+struct Nothing {};
+std::uint64_t everywhere(std::uint64_t) { return ~std::uint64_t{0}; }
 void write(const Call*, Shared& s, std::uint64_t, unsigned thread) { s.last = thread; }
 void tell(const Call* call, Shared& s, std::uint64_t at, unsigned thread) {
   if (thread == 0) call->out[at] = s.last;
 }
-KERNEL(kernel, Shared, PHASE(write) PHASE(tell))
+GRID(kernel, Shared, Nothing, kThreads, everywhere, PHASE(write) PHASE(tell))
 
 unsigned last(unsigned order) {
   unsigned out[2] = {};

@@ -11,7 +11,6 @@ namespace tithe::lang {
 
 namespace {
 
-constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
 constexpr std::size_t kOwnValues = 16;  // values per thread, if no sixteen threads add in a fixed order
 // Bytes of shared memory per thread block, so that several fit a multiprocessor.
 constexpr std::size_t kGroupsShare = 24U << 10;
@@ -27,46 +26,49 @@ std::size_t shared_bytes(const Checked& program) {
   return shared;
 }
 
-// A reduction in the order of base/fold.h uses exactly sixteen threads, so a group has no more; otherwise a thread
-// has kOwnValues values.
+// A reduction in the order of base/fold.h uses sixteen threads. In a tile each thread has eight values per row of a
+// group; elsewhere a group that reduces has no further threads, and other threads have kOwnValues values.
 std::size_t CudaText::group() const {
   if (is_long()) return kThreads;
   bool shaped = false;
   for (const auto* list : {&schedule_.look, &schedule_.passes})
     shaped = shaped || std::any_of(list->begin(), list->end(), [&](const Pass& p) { return is_shaped(p); });
+  if (in_tiles_)
+    return std::clamp(std::bit_ceil((block() + 7) / 8), shaped ? kLanes : std::size_t{4}, kThreads);
   const std::size_t threads = std::bit_ceil((block() + kOwnValues - 1) / kOwnValues);
   std::size_t group = shaped ? kLanes : std::clamp(threads, kLanes, kThreads);
   while (group < kThreads && kThreads / group * shared_bytes(program_) > kGroupsShare) group *= 2;
   return group;
 }
 
-void CudaText::types() {
-  std::set<int> all;  // reductions of either list of passes
+Nodes CudaText::reductions() const {
+  std::set<int> all;  // of either list of passes
   for (const auto* list : {&schedule_.look, &schedule_.passes})
     for (const Pass& pass : *list) all.insert(pass.reduce.begin(), pass.reduce.end());
+  return {all.begin(), all.end()};
+}
+
+void CudaText::types() {
   open("struct Found");
-  line("U none;");
-  for (const int k : all) line("{} b{};", text_.number_type(k), k);
+  if (reductions().empty()) line("U none;");
+  for (const int k : reductions()) line("{} {};", text_.number_type(k), text_.name(k));
   close("};");
   const auto of = [&](const char* count) {
     line("U none;");
-    for (const int k : all) {
-      if (by_sample(node(k))) continue;
-      if (is_sum(k) || is_end(k) || is_fold(k)) line("{} s{}{};", text_.number_type(node(k).in[0]), k, count);
-      if (is_end(k)) line("U p{}{};", k, count);
-      if (counts(k)) line("U n{}{};", k, count);
-    }
+    for (const int k : reductions()) partial(k, count);
     close("};");
   };
   open("struct Part");  // of a piece
   of("");
-  line("template <U kOf>");
-  open("struct Lanes");
-  of("[kOf]");
-  line("template <U kOf>");
-  open("struct Looking");
-  line("Lanes<kOf> lanes;");
-  close("};");
+  if (!in_tiles_ || is_long()) {
+    line("template <U kOf>");
+    open("struct Lanes");
+    of("[kOf]");
+    line("template <U kOf>");
+    open("struct Looking");
+    line("Lanes<kOf> lanes;");
+    close("};");
+  }
   line("enum {{ kGroup = {} }};  // threads that work on a block of the program", group());
   line("DEV uint64_t of_groups(uint64_t groups) {{ return parts_in(groups, kThreads / kGroup); }}");
   if (block() == 0)
@@ -117,39 +119,29 @@ void CudaText::open_phase(const std::string& name, Unit unit, std::size_t found,
     line("const size_t begin = {0} < len ? {0} : len;", from);
     line("const size_t end = len - begin < {0} ? len : begin + {0};", length);
   }
-  line("static_cast<void>(b), static_cast<void>(begin), static_cast<void>(end), static_cast<void>(s);");
   for (std::size_t p = 0; p < found; ++p)
     for (const int k : passes()[p].reduce) {
-      line("const {0} b{1} = {2}.b{1};", text_.number_type(k), k, found_of("b"));
+      line("const {0} {1} = {2}.{1};", text_.number_type(k), text_.name(k), found_of("b"));
       known(k);
     }
 }
 
-void CudaText::one_value() {
-  line("const int tail = 0;");
-  line("const size_t count = 1;");
-  line("static_cast<void>(tail), static_cast<void>(count);");
-}
-
 void CudaText::take() {
-  one_value();
   line("const F x = taken(call, first + i);");
-  line("const float* const g = call->grad + first;");
-  line("static_cast<void>(g);");
   unless_finite("x");
 }
 
 void CudaText::open_values(const std::string& loop) {
-  line("bool odd = false;");
+  line("bool finite = true;");
   outer_ = defined_;
   open(loop);
 }
 void CudaText::close_values() {
   close();
   defined_ = outer_;
-  line("if (odd) say(call, 0);");
+  line("if (!finite) say(call, 0);");
 }
-void CudaText::unless_finite(const std::string& value) { line("odd = odd || !is_finite({});", value); }
+void CudaText::unless_finite(const std::string& value) { line("finite = finite & is_finite({});", value); }
 
 void CudaText::kernel(const std::string& name, const char* common, const std::vector<std::string>& phases) {
   std::string all;
@@ -169,13 +161,20 @@ void CudaText::launch_groups(const std::string& name) {
 
 // ---- Reductions
 
+void CudaText::partial(int k, const std::string& count) {
+  if (by_sample(node(k))) return;
+  if (is_sum(k) || is_end(k) || is_fold(k)) line("{} s{}{};", text_.number_type(node(k).in[0]), k, count);
+  if (has_place(k)) line("U p{}{};", k, count);
+  if (counts(k)) line("U n{}{};", k, count);
+}
+
 bool CudaText::finds(std::size_t p) const {
   const Nodes& found = passes()[p].reduce;
   return std::any_of(found.begin(), found.end(), [&](int k) { return !by_sample(node(k)); });
 }
 
 bool CudaText::is_shaped(const Pass& pass) const {
-  return std::any_of(pass.reduce.begin(), pass.reduce.end(), [&](int k) { return is_sum(k) || is_fold(k); });
+  return std::any_of(pass.reduce.begin(), pass.reduce.end(), [&](int k) { return in_shape(k); });
 }
 
 // Sums have sixteen lanes. Order-independent reductions use all threads of a group.
@@ -188,14 +187,14 @@ void CudaText::begin_lane(int k) {
   const std::string type = text_.number_type(node(k).in[0]);
   if (is_sum(k) || is_end(k)) line("{0} s{1} = {0}(0);", type, k);
   if (is_fold(k)) line("{} s{} = {};", type, k, text_.number(node(k).in[2]));
-  if (is_end(k)) line("U p{} = kNowhere;", k);
+  if (has_place(k)) line("U p{} = kNowhere;", k);
   if (counts(k)) line("U n{} = 0;", k);
 }
 
 void CudaText::end_lane(int k) {
   if (by_sample(node(k))) return;
   if (is_sum(k) || is_end(k) || is_fold(k)) line("s.lanes.s{0}[thread] = s{0};", k);
-  if (is_end(k)) line("s.lanes.p{0}[thread] = p{0};", k);
+  if (has_place(k)) line("s.lanes.p{0}[thread] = p{0};", k);
   if (counts(k)) line("s.lanes.n{0}[thread] = n{0};", k);
 }
 
@@ -214,8 +213,9 @@ void CudaText::find(std::size_t p) {
   open_phase(fmt::format("{}{}_{}", prefix_, is_long() ? "part" : "found", p),
              is_long() ? Unit::kPieces : Unit::kBlocks, p);
   line("if (thread != 0) return;");
-  end_lanes(p, is_long() ? "Part& part = static_cast<Part*>(call->parts)[at];" : "Part part;", lanes,
-            rows_first ? "kLanes" : "1");
+  line("{}", is_long() ? "Part& part = static_cast<Part*>(call->parts)[at];" : "Part part;");
+  end_lanes(p, lanes, rows_first ? "kLanes" : "1");
+  if (!is_long()) line("Found& found = s.found;");
   if (!is_long()) store_found(p);
   close();
   std::string all;
@@ -237,20 +237,26 @@ void CudaText::find(std::size_t p) {
 // Combines order-independent lanes: each thread combines sixteen into the first of these.
 void CudaText::rows(std::size_t p) {
   open_phase(fmt::format("{}rows_{}", prefix_, p), is_long() ? Unit::kPieces : Unit::kBlocks, p);
+  rows_of(passes()[p].reduce, lanes_of(p));
+  close();
+}
+
+void CudaText::rows_of(const Nodes& reduce, const std::string& lanes) {
   line("const U from = kLanes * thread;");
-  line("if (from >= {}) return;", lanes_of(p));
-  for (const int k : passes()[p].reduce) {
-    if (is_end(k)) {
+  line("if (from >= {}) return;", lanes);
+  for (const int k : reduce) {
+    if (has_place(k)) {
       line("{} s{};", text_.number_type(node(k).in[0]), k);
       line("U p{};", k);
       line("end_of<{0}>(s.lanes.s{1} + from, s.lanes.p{1} + from, kLanes, 1, s{1}, p{1});",
            node(k).op == Op::kLargest, k);
       line("s.lanes.s{0}[from] = s{0}, s.lanes.p{0}[from] = p{0};", k);
+    } else if (is_end(k)) {
+      line("s.lanes.s{0}[from] = most_of(s.lanes.s{0} + from, kLanes, 1);", k);
     } else if (counts(k)) {
       line("s.lanes.n{0}[from] = sum_of(s.lanes.n{0} + from, kLanes, 1);", k);
     }
   }
-  close();
 }
 
 void CudaText::look(std::size_t p) {
@@ -277,7 +283,10 @@ void CudaText::add_value(int k) {
   if (n.in[1] != kNone) open(fmt::format("if ({})", text_.values(n.in[1])));
   if (is_sum(k)) line("s{0} = add(s{0}, {1});", k, v);
   if (is_fold(k)) line("s{0} = f{0}(s{0}, {1});", k, v);
-  if (is_end(k)) line("look_at<{0}>({1}, U(i), s{2}, p{2});", n.op == Op::kLargest, v, k);
+  if (has_place(k))
+    line("look_at<{0}>({1}, U(i), s{2}, p{2});", n.op == Op::kLargest, v, k);
+  else if (is_end(k))
+    line("s{0} = max_(s{0}, {1});", k, v);
   if (counts(k))
     line("n{} += {};", k,
          is_sum(k)          ? "1"
@@ -287,8 +296,7 @@ void CudaText::add_value(int k) {
 }
 
 // One thread combines the lanes into `part`.
-void CudaText::end_lanes(std::size_t p, const char* to, const std::string& lanes, const char* by) {
-  line("{}", to);
+void CudaText::end_lanes(std::size_t p, const std::string& lanes, const char* by) {
   functions_of(passes()[p]);
   for (const int k : passes()[p].reduce) {
     if (by_sample(node(k))) continue;
@@ -297,10 +305,15 @@ void CudaText::end_lanes(std::size_t p, const char* to, const std::string& lanes
       line("part.s{0} = total_of_piece({1}({2}), part.s{0}, f{0});", k, text_.number_type(k),
            text_.number(node(k).in[2]));
     if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
-    if (is_end(k))
+    if (has_place(k))
       line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, {3}, part.s{1}, part.p{1});",
            node(k).op == Op::kLargest, k, lanes, by);
-    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, {1}, {2});", k, lanes, by);
+    else if (is_end(k))
+      line("part.s{0} = most_of(s.lanes.s{0}, {1}, {2});", k, lanes, by);
+    if (counts(k) && in_shape(k))
+      line("part.n{0} = sum_of(s.lanes.n{0}, kLanes, 1);", k);
+    else if (counts(k))
+      line("part.n{0} = sum_of(s.lanes.n{0}, {1}, {2});", k, lanes, by);
   }
 }
 
@@ -320,8 +333,10 @@ void CudaText::fold(std::size_t p) {
     if (by_sample(node(k))) continue;
     if (is_sum(k)) line("s{0} = add(s{0}, part[j].s{0});", k);
     if (is_fold(k)) line("s{0} = f{0}(s{0}, part[j].s{0});", k);
-    if (is_end(k))
+    if (has_place(k))
       line("look_at<{0}>(part[j].s{1}, part[j].p{1}, s{1}, p{1});", node(k).op == Op::kLargest, k);
+    else if (is_end(k))
+      line("s{0} = max_(s{0}, part[j].s{0});", k);
     if (counts(k)) line("n{0} += part[j].n{0};", k);
   }
   close();
@@ -330,38 +345,29 @@ void CudaText::fold(std::size_t p) {
   open_phase(fmt::format("{}found_{}", prefix_, p), Unit::kBlocks, p);
   line("if (thread != 0) return;");
   line("Part part;");
-  functions_of(pass);
-  for (const int k : pass.reduce) {
-    if (by_sample(node(k))) continue;
-    if (is_fold(k)) line("part.s{0} = total_by(s.lanes.s{0}, f{0});", k);
-    if (is_sum(k)) line("part.s{0} = total_of(s.lanes.s{0});", k);
-    if (is_end(k))
-      line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, kLanes, 1, part.s{1}, part.p{1});",
-           node(k).op == Op::kLargest, k);
-    if (counts(k)) line("part.n{0} = sum_of(s.lanes.n{0}, kLanes, 1);", k);
-  }
+  line("Found& found = {};", found_of("b"));
+  end_lanes(p, "kLanes", "1");
   store_found(p);
   close();
 }
 
 void CudaText::store_found(std::size_t p) {
-  line("Found& found = {};", found_of("b"));
   for (const int k : passes()[p].reduce) {
     if (by_sample(node(k))) continue;
     const Node& n = node(k);
-    const std::string type = text_.number_type(k);
+    const std::string type = text_.number_type(k), to = "found." + text_.name(k);
     if (is_sum(k)) {
       line("const {0} t{1} = within(part.s{1}, {0}({2}));", type, k,
            n.type == Type::kF64 ? "0x1.fffffffffffffp1023" : "0x1.fffffep127f");
-      if (n.op == Op::kSum) line("found.b{0} = t{0};", k);
+      if (n.op == Op::kSum) line("{} = t{};", to, k);
       if (n.op == Op::kMean) {
         line("const uint64_t c{} = {};", k, n.in[1] == kNone ? "len" : fmt::format("part.n{}", k));
-        line("found.b{0} = c{0} == 0 ? {1}(0) : div_(t{0}, {1}(c{0}));", k, type);
+        line("{0} = c{1} == 0 ? {2}(0) : div_(t{1}, {2}(c{1}));", to, k, type);
       }
     } else if (is_end(k) || is_fold(k)) {
-      line("found.b{0} = part.s{0};", k);
+      line("{} = part.s{};", to, k);
     } else {
-      line("found.b{0} = part.n{0}{1};", k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");
+      line("{} = part.n{}{};", to, k, n.op == Op::kCount ? "" : n.op == Op::kAny ? " != 0" : " == 0");
     }
   }
 }
@@ -375,33 +381,6 @@ void CudaText::launch_pass(std::size_t p) {
   if (!finds(p)) return;
   line("LAUNCH(tithe_look_{}, parts_in(pieces_of(call->n), kThreads / {}));", p, lanes_of(p));
   line("LAUNCH(tithe_found_{}, parts_in(blocks_of(call->n), kThreads / kLanes));", p);
-}
-
-// ---- Items
-
-std::string CudaText::array_bytes(const Item& item) const {
-  return item.full != 0 ? fmt::format("{}", item_bytes(item, item.full))
-                        : fmt::format("(len * {} + 7) / 8", item.bits);
-}
-
-void CudaText::receive_as(const Item& item, const std::string& bits, char of) {
-  if (item.input == kNone) return;
-  const Type type = node(item.input).type;
-  line("const {} {}{} = {};", of == 'b' ? text_.number_type(item.input) : text_.value_type(item.input), of,
-       item.input,
-       type == Type::kF32    ? fmt::format("float_({})", bits)
-       : type == Type::kBool ? fmt::format("{} != 0", bits)
-                             : bits);
-  known(item.input);
-}
-
-void CudaText::hold(bool values) {
-  for (std::size_t k = 0; k < program_.items.size(); ++k) {
-    const int where = program_.items[k].where;
-    if (where == kNone || (node(where).stage == Stage::kValue) != values) continue;
-    line("if ({}!({})) say(call, {});", values || program_.block == 0 ? "" : "first < n && ",
-         values ? text_.values(where) : text_.number(where), k + 1);
-  }
 }
 
 }  // namespace tithe::lang

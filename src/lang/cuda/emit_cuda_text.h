@@ -16,30 +16,34 @@ class CudaText : protected PassText {
       : PassText(program, schedule, false), passes_(&schedule.passes) {}
 
  protected:
+  static constexpr std::size_t kThreads = 128, kLanes = 16;  // as in prelude_cuda_types.h
   // The work of a thread block: a block of the program; or, for long blocks, a piece in a reduction or a run in
   // sending.
   enum class Unit { kBlocks, kPieces, kRuns };
 
   std::size_t block() const { return program_.sends_pairs ? 0 : program_.block; }
   // A block has more values than one thread block processes.
-  bool is_long() const { return block() == 0 || block() > kPiece; }
+  bool is_long() const { return block() == 0 || block() > longest_; }
   // The number of threads that work on a block of the program, or on a run of a long block; as many groups as fit
   // share a thread block.
   std::size_t group() const;
   bool is_sum(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool is_end(int k) const { return node(k).op == Op::kLargest || node(k).op == Op::kSmallest; }
+  // Several values may be equal, and the first one is the result: its position is compared.
+  bool has_place(int k) const { return is_end(k) && !plain_largest(k); }
   bool is_fold(int k) const { return node(k).op == Op::kReduce; }
+  bool in_shape(int k) const { return is_sum(k) || is_fold(k); }  // in the order of base/fold.h
   bool counts(int k) const {
     return !is_end(k) && !is_fold(k) && (!is_sum(k) || (node(k).op == Op::kMean && node(k).in[1] != kNone));
   }
   const std::vector<Pass>& passes() const { return *passes_; }
   static bool by_sample(const Node& n) { return n.op == Op::kThreshold; }
 
+  Nodes reductions() const;
   // The types Found, Part and Lanes, and the numbers of blocks, pieces and runs.
   void types();
   // Opens a per-thread function in which the results of the first `found` passes are defined.
   void open_phase(const std::string& name, Unit unit, std::size_t found, const std::string& also = "");
-  void one_value();  // defines what the loops of lang/text/emit_passes.h define
   void take();
   // The phases of a pass, and the kernels of a pass over long blocks.
   void find(std::size_t p);
@@ -83,17 +87,22 @@ class CudaText : protected PassText {
   // The passes that find() generates, and the prefix of their phases' names.
   const std::vector<Pass>* passes_;
   std::string prefix_ = {};
+  // The kernels that send and decode work on tiles (runtime/prelude_cuda_tiles.h).
+  bool in_tiles_ = false;
+  std::size_t longest_ = kPiece;  // block for one group of threads
   // The type of the shared memory of a phase.
   std::string shared_ = "Shared";
 
- private:
+  // A member of a partial result.
+  void partial(int k, const std::string& count);
+  void rows_of(const Nodes& reduce, const std::string& lanes);
   bool is_shaped(const Pass& pass) const;
   void rows(std::size_t p);
   void look(std::size_t p);
   void add_value(int k);
-  void end_lanes(std::size_t p, const char* to, const std::string& lanes, const char* by);
+  void end_lanes(std::size_t p, const std::string& lanes, const char* by);
   void fold(std::size_t p);
-  void store_found(std::size_t p);
+  void store_found(std::size_t p);  // from `part`
   std::string lanes_of(std::size_t p) const;
   // The accumulator of a lane and its initial value.
   void begin_lane(int k);

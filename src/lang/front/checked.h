@@ -127,6 +127,7 @@ struct Node {
   double number = 0;
   unsigned index = 0;
   Range range = {};
+  std::string name = {};  // in the program, if it has one there
 };
 
 // How an array or a number is stored in a payload (lang/run/codings.h).

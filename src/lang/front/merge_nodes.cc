@@ -77,7 +77,8 @@ Checked with_merged_nodes(Checked program) {
               .type = node.type,
               .decode = node.decode,
               .number = node.range.low,
-              .range = node.range};
+              .range = node.range,
+              .name = node.name};
     if (!stays[k] && node.op == Op::kSelect && program.node(node.in[0]).op == Op::kConst)
       now[k] = node.in[program.node(node.in[0]).number != 0 ? 1 : 2];
     for (std::size_t j = 0; j < k && !stays[k] && now[k] == static_cast<int>(k); ++j)
@@ -90,6 +91,9 @@ Checked with_merged_nodes(Checked program) {
   for (int* k : {&program.pairs.where, &program.pairs.most, &program.pairs.keep, &program.pairs.slots})
     follow(*k);
   follow(program.result);
+  for (std::size_t k = 0; k < now.size(); ++k)
+    if (std::string& name = program.nodes[static_cast<std::size_t>(now[k])].name; name.empty())
+      name = program.nodes[k].name;
   const std::vector<bool> read = read_nodes(program);
   for (std::size_t k = 0; k < read.size(); ++k)
     if (!read[k] && !stays[k]) program.nodes[k] = {};

@@ -28,6 +28,7 @@ void Scope::bind(const Name& name, Value value, Part part) {
     }
   if (name.text == "x" || name.text == "grad" || name.text == "n" || name.text == "len")
     problems_.add(name.at, fmt::format("'{}' is a name of the language", name.text), "use another name");
+  if (value.node != kNone) build_.call_it(value.node, name.text);
   names_.push_back({.name = name, .value = value, .part = part});
 }
 

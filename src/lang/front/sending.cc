@@ -46,6 +46,7 @@ void Sending::item(const SendItem& s) {
   v = build_.as(v, type, fmt::format("'{}'", s.name.text));
   if (v.bad()) return bind(s.name, v, Part::kDecode);
   it.value = v.node;
+  build_.call_it(v.node, s.name.text);
   const Node node = build_.of(v);
   fits(s, it, node);
   if (node.stage == Stage::kPlan && it.coding == Coding::kCodes) {

@@ -27,6 +27,11 @@ class Builder {
 
   Checked program;
 
+  // Names a node that has no name.
+  void call_it(int node, std::string_view name) {
+    std::string& own = program.nodes[static_cast<std::size_t>(node)].name;
+    if (own.empty()) own = name;
+  }
   const Node& of(const Value& v) const { return program.nodes[static_cast<std::size_t>(v.node)]; }
   Value literal(double number, bool whole, Span at) const;
   Value bad(Span at, std::string what, std::string help = {});

@@ -2,10 +2,6 @@
 // Part of the prelude of generated kernels (emit_cuda.h): the operators of the language on one value, except those of
 // prelude_scalars.h.
 
-template <class T>
-DEV T splat(T a) {
-  return a;
-}
 #if defined(__CUDA_ARCH__)  // never fused, whatever the compiler's flags
 DEV F add(F a, F b) { return __fadd_rn(a, b); }
 DEV F sub(F a, F b) { return __fsub_rn(a, b); }
@@ -29,9 +25,6 @@ DEV D mul(D a, D b) { return a * b; }
 DEV D div_(D a, D b) { return a / b; }
 DEV D sqrt_(D a) { return sqrt(a); }
 #endif
-DEV U add(U a, U b) { return a + b; }
-DEV U sub(U a, U b) { return a - b; }
-DEV U mul(U a, U b) { return a * b; }
 DEV I add(I a, I b) { return I(U(a) + U(b)); }
 DEV I sub(I a, I b) { return I(U(a) - U(b)); }
 DEV I mul(I a, I b) { return I(U(a) * U(b)); }
@@ -42,26 +35,6 @@ DEV T min_(T a, T b) {
 template <class T>
 DEV T max_(T a, T b) {
   return a < b ? b : a;
-}
-template <class T>
-DEV bool lt(T a, T b) {
-  return a < b;
-}
-template <class T>
-DEV bool le(T a, T b) {
-  return a <= b;
-}
-template <class T>
-DEV bool eq(T a, T b) {
-  return a == b;
-}
-template <class T>
-DEV bool ne(T a, T b) {
-  return a != b;
-}
-template <class T>
-DEV T select(bool c, T a, T b) {
-  return c ? a : b;
 }
 template <class T>
 DEV T clamp_(T v, T low, T high) {
@@ -83,14 +56,6 @@ DEV F ceil_(F a) { return ceilf(a); }
 DEV D ceil_(D a) { return ceil(a); }
 DEV F round_(F a) { return rintf(a); }
 DEV D round_(D a) { return rint(a); }
-DEV U and_(U a, U b) { return a & b; }
-DEV U or_(U a, U b) { return a | b; }
-DEV U xor_(U a, U b) { return a ^ b; }
-DEV I and_(I a, I b) { return a & b; }
-DEV I or_(I a, I b) { return a | b; }
-DEV I xor_(I a, I b) { return a ^ b; }
-DEV U not_(U a) { return ~a; }
-DEV M not_(M a) { return !a; }
 
 // ---- Random numbers (base/rng.h)
 DEV U drawn(U x, uint64_t key) {

@@ -43,11 +43,17 @@ struct Call {
 
 // ---- A kernel is a list of phases, which are per-thread functions with a barrier behind each one. Several groups of
 // threads may share a thread block. Each group works at one position below count(n). A STEP is a phase that works at
-// position placed(call, group, step), if that is below count(n)
+// position placed(call, group, step), if that is below count(n). In a kernel of TILES each thread has registers of type
+// Own from phase to phase, and a TILE_PHASE is a function template for whole tiles and others (prelude_cuda_tiles.h)
+#define GROUPS(name, Common, of, count, ...) GRID(name, Common, Nothing, of, count, __VA_ARGS__)
+#define TILES(name, Common, Own, ...) GRID(name, Common, Own, kGroup, runs_of, __VA_ARGS__)
+#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
+DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #if defined(__CUDACC__)
-#define GROUPS(name, Common, of, count, ...)                                                          \
+#define GRID(name, Common, Own, of, count, ...)                                                       \
   extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
     __shared__ Common all_shared[kThreads / (of)];                                                    \
+    [[maybe_unused]] Own own;                                                                         \
     const Call* const call = &of_call;                                                                \
     Common& s = all_shared[threadIdx.x / (of)];                                                       \
     const uint64_t at = uint64_t(blockIdx.x) * (kThreads / (of)) + threadIdx.x / (of);                \
@@ -61,8 +67,15 @@ struct Call {
 #define STEP(f, placed, count, step)                                                                   \
   if (is_there && placed(call, at, step) < count(call->n)) f(call, s, placed(call, at, step), thread); \
   __syncthreads();
-#define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
-DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
+#define TILE_PHASE(f)                       \
+  if (is_there) {                           \
+    const Tile tile = tile_of(call, at);    \
+    if (tile.values == kTile)               \
+      f<true>(call, s, own, tile, thread);  \
+    else                                    \
+      f<false>(call, s, own, tile, thread); \
+  }                                         \
+  __syncthreads();
 #endif
 #if defined(__CUDACC__) && !defined(TITHE_PLANS)
 typedef cudaStream_t Stream;
@@ -113,7 +126,6 @@ DEV void plan_launch(Plan* plan, const Call* call, const char* kernel, uint64_t 
 #define LAUNCH(kernel, blocks) plan_launch(stream, call, #kernel, blocks)
 #define API DEV
 #define HOST DEV
-struct Nothing {};
 #define PLAN(name, scratch_of, launch_all)                             \
   DEV void of_##name(const Call* call, Nothing&, uint64_t, U thread) { \
     if (thread != 0) return;                                           \
@@ -132,38 +144,18 @@ DEV U raw(I v) { return U(v); }
 DEV U raw(U v) { return v; }
 DEV U raw(M v) { return v ? 1U : 0U; }
 DEV void put(uint8_t* to, U v, int bytes) {
-  for (int k = 0; k < bytes; ++k) to[k] = uint8_t(v >> (8 * k));
+  if (bytes == 4 && is_aligned<4>(to)) return store(reinterpret_cast<U*>(to), v);
+  for (int k = 0; k < bytes; ++k) store(to + k, uint8_t(v >> (8 * k)));
 }
 DEV U get(const uint8_t* from, int bytes) {
+  if (bytes == 4 && is_aligned<4>(from)) return fetch(reinterpret_cast<const U*>(from));
   U v = 0;
-  for (int k = 0; k < bytes; ++k) v |= U(from[k]) << (8 * k);
+  for (int k = 0; k < bytes; ++k) v |= U(fetch(from + k)) << (8 * k);
   return v;
 }
-DEV F load_as(int, const F* p, size_t) { return *p; }
-DEV U load_u_as(int, const U* p, size_t) { return *p; }
-DEV bool is_finite(F v) { return (bits_(v) & 0x7f800000U) != 0x7f800000U; }
+DEV bool is_finite(F v) { return fabsf(v) <= 0x1.fffffep127f; }
 DEV F taken(const Call* call, size_t i) {
   return call->residual == nullptr ? call->grad[i] : add(call->grad[i], call->residual[i]);
-}
-// Codes of kBits each, the lowest bit first. Each thread writes whole bytes, from all codes with bits in them.
-template <int kBits, class T>
-DEV void pack(const T* codes, size_t count, uint8_t* to, size_t bytes, U thread, U threads) {
-  for (size_t j = thread; j < bytes; j += threads) {
-    U byte = 0;
-    for (size_t i = 8 * j / kBits; i < count && i * kBits < 8 * j + 8; ++i) {
-      const int shift = int(i * kBits) - int(8 * j);
-      byte |= shift >= 0 ? U(codes[i]) << shift : U(codes[i]) >> -shift;
-    }
-    to[j] = uint8_t(byte);
-  }
-}
-template <int kBits>
-DEV U code_at(const uint8_t* from, size_t i) {
-  const size_t bit = i * kBits;
-  const int shift = int(bit % 8);
-  uint64_t word = 0;
-  for (int k = 0; 8 * k < shift + kBits; ++k) word |= uint64_t(from[bit / 8 + k]) << (8 * k);
-  return U(word >> shift & ((uint64_t(1) << kBits) - 1));
 }
 
 // ---- Reductions: one thread combines the lanes (lang/run/reduce.h)
@@ -202,12 +194,18 @@ DEV void look_at(T v, U place, T& best, U& where) {
     where = place;
   }
 }
-// Both read every `by`-th lane.
+// These read every `by`-th lane.
 template <bool kLargest, class T>
 DEV void end_of(const T* lane, const U* place, U lanes, U by, T& best, U& where) {
   best = 0;
   where = kNowhere;
   for (U k = 0; k < lanes; k += by) look_at<kLargest>(lane[k], place[k], best, where);
+}
+template <class T>
+DEV T most_of(const T* lane, U lanes, U by) {
+  T most = 0;
+  for (U k = 0; k < lanes; k += by) most = max_(most, lane[k]);
+  return most;
 }
 DEV U sum_of(const U* lane, U lanes, U by) {
   U s = 0;

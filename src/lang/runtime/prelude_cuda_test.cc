@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "base/rng.h"
 #include "lang/cuda/kernel_call.h"
@@ -26,6 +29,7 @@ namespace text {
 #include "lang/runtime/prelude_scalars.h"
 #include "lang/runtime/prelude_cuda.h"
 #include "lang/runtime/prelude_cuda_bytes.h"
+#include "lang/runtime/prelude_cuda_tiles.h"
 #include "lang/runtime/prelude_cuda_lists.h"
 #include "lang/runtime/prelude_cuda_lengths.h"
 #include "lang/runtime/prelude_cuda_trits.h"
@@ -110,6 +114,51 @@ TEST(PreludeCuda, DrawsTheLibrarysNumbers) {
       ASSERT_EQ(text::draw(kKey, index, bits), want) << bits << " bits of " << index;
     }
 }
+
+// The codes of a tile of `values` values become the bits of an array, at any address, and are read from it.
+template <int kBits, bool kWhole>
+void expect_codes(text::U values, std::size_t shift) {
+  using text::U;
+  using Field = text::Field<kBits>;
+  constexpr U kGroup = 4, kOwn = 8, kFields = kOwn / Field::kCodes;
+  const auto code = [&](U i) { return text::mixed(i + kBits) >> (32 - kBits); };
+  const std::size_t bytes = (values * std::size_t{kBits} + 7) / 8;
+  std::vector<std::uint8_t> want(shift + bytes + 8, 0xee);
+  std::fill_n(want.begin() + static_cast<std::ptrdiff_t>(shift), bytes, std::uint8_t{0});
+  for (std::size_t bit = 0; bit < values * std::size_t{kBits}; ++bit)
+    if ((code(static_cast<U>(bit / kBits)) >> bit % kBits & 1) != 0)
+      want[shift + bit / 8] = static_cast<std::uint8_t>(want[shift + bit / 8] | 1U << bit % 8);
+  std::vector<std::uint8_t> made(want.size(), 0xee);
+  U shared[kGroup * kFields];
+  for (U thread = 0; thread < kGroup; ++thread) {
+    U field[kFields] = {};
+    for (U k = 0; k < kOwn; ++k)
+      if (const U at = text::own_value<kGroup>(thread, k); at < values)
+        text::put_code<kBits>(field, k, code(at));
+    if (Field::kField == 32)
+      text::store_fields<kBits, kWhole, kGroup>(made.data() + shift, bytes, thread, field);
+    else
+      text::share_fields<kBits, kGroup>(shared, thread, field);
+  }
+  for (U thread = 0; thread < kGroup && Field::kField != 32; ++thread)
+    text::pack_fields<kBits, kGroup>(shared, made.data() + shift, bytes, thread);
+  ASSERT_EQ(made, want) << kBits << " bits, " << values << " values at " << shift;
+  for (U thread = 0; thread < kGroup; ++thread) {
+    U field[kFields];
+    text::load_fields<kBits, kWhole, kGroup>(want.data() + shift, bytes, thread, field);
+    for (U k = 0; k < kOwn; ++k)
+      if (const U at = text::own_value<kGroup>(thread, k); at < values)
+        ASSERT_EQ(text::code_of<kBits>(field, k), code(at)) << kBits << " bits, value " << at;
+  }
+}
+template <int... kBits>
+void expect_codes(std::integer_sequence<int, kBits...>) {
+  for (std::size_t shift = 0; shift < 4; ++shift) {
+    (expect_codes<kBits + 1, true>(32, shift), ...);
+    for (const text::U values : {0U, 1U, 7U, 20U, 31U}) (expect_codes<kBits + 1, false>(values, shift), ...);
+  }
+}
+TEST(PreludeCuda, PacksCodesOfAnyWidth) { expect_codes(std::make_integer_sequence<int, 32>()); }
 
 }  // namespace
 }  // namespace tithe::lang

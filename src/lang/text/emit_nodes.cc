@@ -10,21 +10,6 @@ namespace tithe::lang {
 
 namespace {
 
-std::string literal(Type type, double v) {
-  switch (type) {
-    case Type::kBool:
-      return v != 0 ? "true" : "false";
-    case Type::kI32:
-      return fmt::format("int32_t({:.0f}LL)", v);
-    case Type::kU32:
-      return fmt::format("{:.0f}U", v);
-    case Type::kF32:
-      return fmt::format("({:a}f)", v);
-    default:
-      return fmt::format("({:a})", v);
-  }
-}
-
 const char* name_of(Op op) {
   switch (op) {
     case Op::kAdd:
@@ -100,6 +85,29 @@ bool is_small(Range r) {
 
 }  // namespace
 
+std::string NodeText::literal(Type type, double v, bool of_sixteen) {
+  switch (type) {
+    case Type::kBool:
+      return v != 0 ? "true" : "false";
+    case Type::kI32:
+      return of_sixteen || v < 0 ? fmt::format("int32_t({:.0f}LL)", v) : fmt::format("{:.0f}", v);
+    case Type::kU32:
+      if (!of_sixteen && v >= 4096) return fmt::format("{:#x}U", static_cast<std::uint32_t>(v));
+      return fmt::format("{:.0f}U", v);
+    case Type::kF32:
+      return fmt::format("({:a}f)", v);
+    default:
+      return fmt::format("({:a})", v);
+  }
+}
+
+std::string NodeText::name(int k) const {
+  const Node& n = node(k);
+  if (!of_sixteen_ && n.op == Op::kTaken) return "x";
+  if (!of_sixteen_ && !n.name.empty()) return fmt::format("{}_{}", n.name, k);
+  return fmt::format("{}{}", n.stage == Stage::kValue || !of_sixteen_ ? 'v' : 'b', k);
+}
+
 std::string NodeText::number_type(int k) const {
   constexpr const char* kNames[] = {"bool", "int32_t", "uint32_t", "float", "double"};
   return kNames[static_cast<int>(node(k).type)];
@@ -110,10 +118,12 @@ std::string NodeText::value_type(int k) const {
 }
 
 std::string NodeText::number(int k) const {
-  if (node(k).op == Op::kConst) return literal(node(k).type, node(k).number);
+  if (!of_sixteen_) return operand(k);
+  if (node(k).op == Op::kConst) return literal(node(k).type, node(k).number, true);
   return fmt::format("b{}", k);
 }
 std::string NodeText::values(int k) const {
+  if (!of_sixteen_) return operand(k);
   if (node(k).stage == Stage::kValue) return fmt::format("v{}", k);
   const std::string all = fmt::format("splat({})", number(k));
   const auto kept = cached_.find(all);
@@ -167,7 +177,10 @@ std::string NodeText::conversion(int k, std::string of) const {
 // clamps.
 std::string NodeText::expression(int k) const {
   const Node& n = node(k);
+  if (!of_sixteen_)
+    if (const std::string text = scalar(k); !text.empty()) return text;
   const auto in = [&](std::size_t which) {
+    if (!of_sixteen_) return argument(n.in[which]);
     return n.stage == Stage::kValue ? values(n.in[which]) : number(n.in[which]);
   };
   switch (n.op) {
@@ -240,8 +253,7 @@ int NodeText::least_unit(int k) const {
 
 std::string NodeText::definition(int k) const {
   const bool value = node(k).stage == Stage::kValue;
-  return fmt::format("const {} {}{} = {};", value ? value_type(k) : number_type(k), value ? 'v' : 'b', k,
-                     expression(k));
+  return fmt::format("const {} {} = {};", value ? value_type(k) : number_type(k), name(k), expression(k));
 }
 
 }  // namespace tithe::lang

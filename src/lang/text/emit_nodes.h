@@ -4,6 +4,7 @@
 // single number, v12 as sixteen values.
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lang/front/checked.h"
 
@@ -13,9 +14,15 @@ class NodeText {
  public:
   // of_sixteen: for the prelude of vectors, which has special forms of some operators.
   explicit NodeText(const Checked& program, bool of_sixteen = false)
-      : program_(program), of_sixteen_(of_sixteen) {}
+      : program_(program), of_sixteen_(of_sixteen) {
+    if (!of_sixteen) count_users();
+  }
 
   const Node& node(int k) const { return program_.nodes[static_cast<std::size_t>(k)]; }
+  // The declared name of a node: b12, v12, or for kernels scale_12.
+  std::string name(int k) const;
+  // False for a node of a kernel whose expression is part of its user's.
+  bool is_declared(int k) const { return of_sixteen_ || !inlined_[static_cast<std::size_t>(k)]; }
   // The name of a node where one number, or sixteen values, are needed.
   std::string number(int k) const;
   std::string values(int k) const;
@@ -37,9 +44,17 @@ class NodeText {
 
  private:
   std::string conversion(int k, std::string of) const;
+  static std::string literal(Type type, double v, bool of_sixteen);
+  // ---- For kernels (emit_scalars.cc)
+  void count_users();
+  std::string operand(int k) const;
+  std::string argument(int k) const;  // of a function: without parentheses
+  // Empty for a function of the prelude.
+  std::string scalar(int k) const;
   const Checked& program_;
   const bool of_sixteen_;
   std::map<std::string, std::string> cached_;
+  std::vector<bool> inlined_ = {};
 };
 
 }  // namespace tithe::lang

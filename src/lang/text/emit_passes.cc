@@ -25,19 +25,23 @@ void PassText::define(int k) {
   if (n.op == Op::kConst || defined_[static_cast<std::size_t>(k)]) return;
   if (!within_floors_.empty() && within_floors_[static_cast<std::size_t>(k)]) return;
   known(k);
+  if (!text_.is_declared(k)) return;
   if (const auto floor = floors_.find(k); floor != floors_.end()) return define_floor(floor->second);
   switch (n.op) {
     case Op::kTaken:
-      return line("const F v{} = x;", k);
+      if (of_sixteen_) line("const F v{} = x;", k);
+      return;
     case Op::kGrad:
-      return line("const F v{} = load_as(tail, g + i, count);", k);
+      return line("const F {} = {};", text_.name(k),
+                  of_sixteen_ ? "load_as(tail, g + i, count)" : "fetch(call->grad + first + i)");
     case Op::kBefore:
       return line("{}", agreed(k));
     case Op::kAdded:
-      return line("const int32_t b{} = int32_t({});", k, n.index == 0 ? "added" : "call->agreed_ranks");
+      return line("const int32_t {} = int32_t({});", text_.name(k),
+                  n.index == 0 ? "added" : "call->agreed_ranks");
     case Op::kDraw:
     case Op::kSharedDraw:
-      return line("const U v{} = {};", k, draw(k, n.index));
+      return line("const U {} = {};", text_.name(k), draw(k, n.index));
     case Op::kScan:
       return line("const U v{} = scan({}, c{});", k, text_.values(n.in[0]), k);
     case Op::kRank:
@@ -49,7 +53,7 @@ void PassText::define(int k) {
       return line("add_up<{0}>(t{1}, t{2});", n.index, n.in[0], k);
     case Op::kLevel: {
       const bool of_number = of_sixteen_ && node(n.in[0]).op == Op::kTaken;
-      return line("const I v{} = level_of{}({}t{}, {}, {});", k, of_number ? "_number" : "",
+      return line("const I {} = level_of{}({}t{}, {}, {});", text_.name(k), of_number ? "_number" : "",
                   of_number ? plain_loop_ ? "tail, " : "Yes(), " : "", k, text_.values(n.in[0]),
                   draw(k, static_cast<unsigned>(block::Steps::fraction_of(n.index))));
     }
@@ -128,15 +132,16 @@ std::string PassText::agreed(int k) const {
   const bool value = n.stage == Stage::kValue;
   std::string bits = fmt::format("c{}[0]", n.index);
   if (value)
-    bits = fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index);
+    bits = of_sixteen_ ? fmt::format("load_u_as(tail, c{} + (first + i), count)", n.index)
+                       : fmt::format("fetch(c{} + first + i)", n.index);
   else if (n.stage == Stage::kBlock && program_.block != 0)
     bits = of_sixteen_ ? fmt::format("c{}[number]", n.index)
                        : fmt::format("c{}[first / {}]", n.index, program_.block);
   if (n.type == Type::kF32) bits = fmt::format("float_({})", bits);
   if (n.type == Type::kBool)
-    bits = value ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
-  return fmt::format("const {} {}{} = {};", value ? text_.value_type(k) : text_.number_type(k),
-                     value ? 'v' : 'b', k, bits);
+    bits = value && of_sixteen_ ? fmt::format("ne({}, splat(0U))", bits) : fmt::format("{} != 0", bits);
+  return fmt::format("const {} {} = {};", value ? text_.value_type(k) : text_.number_type(k), text_.name(k),
+                     bits);
 }
 
 void PassText::keep_numbers(const Nodes& of) {
@@ -156,6 +161,7 @@ std::string PassText::draw(int k, unsigned bits) const {
   const char* key = node(k).op == Op::kSharedDraw ? "shared_key" : "key";
   if (keeps_draws(bits))
     return fmt::format("draw_kept(tail, second, {}, first + i, {}, word{})", key, bits, k);
+  if (draws_own_) return fmt::format("draw_own(word{}, k, call->{}, first + i, {})", k, key, bits);
   return fmt::format("draw({}{}, first + i, {})", of_sixteen_ ? "" : "call->", key, bits);
 }
 
@@ -165,8 +171,9 @@ void PassText::before_loop(const Nodes& nodes) {
     if (n.op == Op::kScan) line("uint32_t c{} = 0;", k);
     if (n.op == Op::kLevel) line("const Steps t{} = steps_of({}, {});", k, text_.number(n.in[1]), n.index);
     if (by_one(k)) line("const By by{} = by_of({});", k, text_.number(n.in[1]));
-    if (of_sixteen_ && (n.op == Op::kDraw || n.op == Op::kSharedDraw || n.op == Op::kLevel))
-      line("U word{} = splat(0U);", k);
+    if (n.op != Op::kDraw && n.op != Op::kSharedDraw && n.op != Op::kLevel) continue;
+    if (of_sixteen_) line("U word{} = splat(0U);", k);
+    if (draws_own_) line("U word{}[4];", k);
   }
 }
 

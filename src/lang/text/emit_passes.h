@@ -74,6 +74,7 @@ class PassText {
   bool in_pairs() const { return program_.block != 0 && program_.block % 32 == 0; }
   // True if the largest magnitude among the inputs bounds this node.
   bool reaches_peak(int k) const;
+  bool plain_largest(int k) const;
   // One pass over a block; a block's first pass also determines whether all values are finite.
   void pass(const Pass& of, bool first);
 
@@ -83,6 +84,7 @@ class PassText {
   NodeText text_;
   bool plain_loop_ = false;  // the loop has a copy for blocks of common sizes
   bool found_peak_ = false;  // `peak` holds the largest input magnitude
+  bool draws_own_ = false;   // the loop is over the values of a GPU thread (runtime/prelude_cuda_tiles.h)
   std::string out_;
   std::vector<bool> defined_, outer_;
 
@@ -94,7 +96,6 @@ class PassText {
   std::string agreed(int k) const;
   bool keeps_draws(unsigned bits) const { return in_body_ && in_pairs() && bits <= 23; }
   bool in_pieces() const;
-  bool plain_largest(int k) const;
   bool is_peak(int k) const;
   Nodes sums_of_all(const Pass& of) const;
   // A condition without its leading `not`s, and whether their number is odd.

@@ -8,12 +8,13 @@ void PassText::function_of(int k, const char* attribute) {
   const Folding& by = program_.foldings[node(k).index];
   const std::string type = text_.value_type(by.left);
   const std::vector<bool> before = defined_;
-  open(fmt::format("auto f{0} = [&]({1} v{2}, {1} v{3}){4}", k, type, by.left, by.right, attribute));
-  line("static_cast<void>(v{}), static_cast<void>(v{});", by.left, by.right);
+  const std::string left = text_.name(by.left), right = text_.name(by.right);
+  open(fmt::format("auto f{0} = [&]({1} {2}, {1} {3}){4}", k, type, left, right, attribute));
+  line("static_cast<void>({}), static_cast<void>({});", left, right);
   known(by.left);
   known(by.right);
   define_all(by.body);
-  line("return v{};", by.result);
+  line("return {};", text_.values(by.result));
   close("};");
   defined_ = before;
 }
