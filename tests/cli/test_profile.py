@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from test_simulate import TITHE, told
+from test_simulate import TITHE, report
 
 SMALL = "--most-values 4096 --transport tcp -o p.json"
 
@@ -18,7 +18,7 @@ SMALL = "--most-values 4096 --transport tcp -o p.json"
 def test_codecs_of_several_phases_have_numbers_for_each(tmp_path):
     codecs = {"powersgd": 2, "scalecom": 2, "thc": 2, "fp8_shared": 2, "sign_majority": 2, "fp32": 1}
     flags = " ".join(f"--codec {name}" for name in codecs)
-    found = told(f"profile --ranks 2 {flags} {SMALL}", tmp_path)["codecs"]
+    found = report(f"profile --ranks 2 {flags} {SMALL}", tmp_path)["codecs"]
     for name, phases in codecs.items():
         each = [found[name], *found[name].get("later_phases", [])]
         assert len(each) == phases, name
@@ -28,11 +28,11 @@ def test_codecs_of_several_phases_have_numbers_for_each(tmp_path):
             assert 0 < phase["typical"] <= 1
         assert all(seconds > 0 for _, seconds in each[-1]["store"]), name
         assert all(seconds == 0 for phase in each[:-1] for _, seconds in phase["store"]), name
-    told("simulate --model hdc --profile p.json --codec powersgd --compare thc --compare sign_majority", tmp_path)
+    report("simulate --model hdc --profile p.json --codec powersgd --compare thc --compare sign_majority", tmp_path)
 
 
 def test_every_codec_is_measured_unless_some_are_named(tmp_path):
-    found = told(f"profile --ranks 1 {SMALL}", tmp_path)
+    found = report(f"profile --ranks 1 {SMALL}", tmp_path)
     listed = json.loads(subprocess.run([TITHE, "codecs", "--json"], capture_output=True, check=True).stdout)
     assert set(found["codecs"]) == {codec["name"] for codec in listed["codecs"]}
     # A codec whose size depends on the data has its expected size, any other codec its exact size.
@@ -42,7 +42,7 @@ def test_every_codec_is_measured_unless_some_are_named(tmp_path):
 
 
 def test_profile_records_host_time_and_unmeasured_parts(tmp_path):
-    p = told(f"profile --ranks 2 --codec fp32 {SMALL}", tmp_path)
+    p = report(f"profile --ranks 2 --codec fp32 {SMALL}", tmp_path)
     assert p.pop("out") == "p.json"
     assert p == json.loads((tmp_path / "p.json").read_text())
     assert p["machine"] and p["target"] and p["tithe"]
@@ -53,7 +53,7 @@ def test_profile_records_host_time_and_unmeasured_parts(tmp_path):
     assert 0 < p["costs"]["many_to_one"] <= 1
     assert p["costs"]["step_s"] > 0
     # One rank has no link, so the cost of messages is assumed.
-    alone = told(f"profile --ranks 1 --codec fp32 {SMALL}", tmp_path)
+    alone = report(f"profile --ranks 1 --codec fp32 {SMALL}", tmp_path)
     assert {"post_s", "complete_s", "send_s_per_byte", "receive_s_per_byte"} <= set(alone["assumed"])
     assert alone["costs"]["post_s"] > 0
 
@@ -90,7 +90,7 @@ def test_launched_ranks_measure_the_links_between_hosts(tmp_path):
     between = [rate for (a, b), rate in rates.items() if a // 2 != b // 2]
     assert 0 < max(between) < 56e6 < max(rates[0, 1], rates[2, 3])
     assert set(p["codecs"]) == {"fp32", "bf16", "zip", "onebit"}  # baselines beside the requested codec
-    (setting,) = told("simulate --model hdc --cluster ./c.toml --codec fp32 --strategy hosts", tmp_path)["settings"]
+    (setting,) = report("simulate --model hdc --cluster ./c.toml --codec fp32 --strategy hosts", tmp_path)["settings"]
     assert setting["ranks"] == 4
     assert setting["step_ms"] > 80  # 4.6 MB by 400 Mbit/s
 
