@@ -96,7 +96,7 @@ StepContext::StepContext(UnitState& of, const Step& s, int its_lane)
       end(s.chunk == kWholePart ? layout.chunks : begin + 1),
       first(layout.at(begin)),
       n(layout.at(end) - first),
-      chunk(of.chunks[static_cast<std::size_t>(layout.first_chunk + begin)]),
+      chunk(of.chunks[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(begin)]),
       last_phase(is_inside || std::size_t{s.phase} + 1 == layout.laws.size()) {}
 
 // ---- Frames
