@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A part whose codec sends the memory of its values (Traits::uncompressed). Any range of a payload is the payload of
 // the values in that range, so a frame is processed in pieces that fit in the L1 cache: check a piece, and add or store
-// it at once. The other steps are those of a host part.
+// it at once. All other steps are inherited from HostPart.
 //
 // A piece is used before the end of the frame has been checked. If the check fails then, the step fails, and its
 // partial output is never read.

@@ -37,7 +37,7 @@ struct LayoutEntry {  // a known layout
   void begin(Ticket of_bucket, std::uint64_t round);
 };
 
-// A layout with what a unit of other choices needs.
+// The data from which a unit of this layout under other choices is built.
 struct SeenLayout {
   std::uint32_t job = 0;
   std::vector<std::string> keys;
