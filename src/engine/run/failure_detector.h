@@ -4,8 +4,8 @@
 // a failure. fail() is the only entry to the shutdown (shutdown.h): it drops all steps and frames that have not begun.
 // Running steps end, and their results are ignored.
 //
-// Owns the clocks of this rank's waits. Peer has each peer's clocks and its lost state. Under the runner's mutex, on
-// any thread; check() on the communication lane.
+// Owns the clocks of this rank's waits; Peer has the clocks and the lost state of each peer. Under the runner's mutex,
+// on any thread; check() on the communication lane.
 #include "engine/run/runner_state.h"
 
 namespace tithe::engine {
