@@ -98,7 +98,6 @@ LayoutEntry& LayoutTable::add(std::span<const Tensor> bucket, RoundKind kind, st
     entry->kept.back()->n = t.n;
   }
   entries_.push_back(std::move(entry));
-  open_.reserve(entries_.size());
   last_.reserve(entries_.size());
   return *entries_.back();
 }
@@ -198,23 +197,18 @@ std::vector<TensorState*> LayoutTable::move_states(LayoutEntry& entry, Unit& to)
   return kept;
 }
 
-bool LayoutTable::close_round() {
-  open_.clear();
-  for (const auto& e : entries_)
-    if (e->open) open_.push_back(e.get());
-  return !open_.empty();
-}
-
 LayoutTable::Committed LayoutTable::commit(bool finite, bool for_good) {
   Committed out;
-  for (LayoutEntry* e : open_) {
+  last_.clear();
+  for (const auto& e : entries_) {
+    if (!e->open) continue;
+    last_.push_back(e.get());
     out.excessive = out.excessive || e->unit().excessive();
     out.decayed += e->unit().commit(finite, for_good);
     for (TensorState* kept : e->kept) kept->commit();
     e->open = false;
     if (out.trouble.ok()) out.trouble = e->unit().trouble();
   }
-  last_.assign(open_.begin(), open_.end());
   return out;
 }
 

@@ -36,9 +36,8 @@ class PlanState {
   PlanState(const SessionOptions& options, bool link_given, Cover checksum, const Stragglers& stragglers,
             Choices choices, Schedule schedule);
 
-  const std::string& automatic() const {
-    return automatic_;
-  }  // the spec of codec "auto"; empty: another codec
+  // The spec of codec "auto"; empty: another codec.
+  const std::string& automatic() const { return automatic_; }
   bool link_given() const { return link_given_; }
   const Choices& choices() const { return *choices_; }  // of the next round
   std::shared_ptr<const Choices> current() const { return choices_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public interface of a session. Calls that depend on who runs the rounds go through SessionCalls, all others to
+// The public interface of a session. Calls that differ with a straggler proxy go through SessionCalls, all others to
 // the SessionImpl.
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 //
 // Locks  commit_mutex_, then mutex_, then the runner's. mutex_ guards all parts but the runner.
 //
-// session.cc has the rounds, session_open.cc the options, session_states.cc saving, resuming and undoing,
+// session.cc has the rounds and undo(), session_open.cc the options, session_states.cc saving, resuming and reform(),
 // session_changes.cc the change of choices, session_stats.cc statistics and messages.
 #include "base/environment.h"
 #include "engine/session/advisor.h"
@@ -126,7 +126,7 @@ class SessionImpl final : public SessionCalls {
   void discard(std::uint32_t number);
   void use(std::shared_ptr<const Choices> choices, UnitsByJob built);
 
-  static constexpr std::size_t kMostMessages = 1000;  // that were not fetched
+  static constexpr std::size_t kMostMessages = 1000;  // not fetched yet
   std::mutex trace_mutex_;
   const std::unique_ptr<TraceFile> trace_;
   const SessionOptions options_;

@@ -134,7 +134,7 @@ Status SessionImpl::restore(std::span<const ByteView> states, Lost lost) {
   SavedHead first;
   ResidualStore::Map mine;
   TensorSizes tensors;
-  std::map<std::string, std::size_t> given;  // names, and where their states stand
+  std::map<std::string, std::size_t> given;  // index in `states`, by name
   bool own = false;
   for (std::size_t i = 0; i < states.size(); ++i) {
     SavedHead head;
@@ -254,8 +254,8 @@ Status SessionImpl::may_reform(Rank rank, int world, const std::vector<std::stri
   TITHE_TRY(check_members(members, world));
   const std::string& name = members[static_cast<std::size_t>(rank)];
   if (name != name_of(member_.me))
-    return {Code::kInvalid, fmt::format("reform: this rank is '{}', and member {} of the new world is '{}'",
-                                        printable(name_of(member_.me), 200), rank, printable(name, 200))};
+    return {Code::kInvalid, fmt::format("reform: this rank is {}, and member {} of the new world is {}",
+                                        quoted(name_of(member_.me)), rank, quoted(name))};
   if (epoch <= options_.epoch)
     return {Code::kInvalid, fmt::format("reform: epoch={} must be greater than this session's epoch {}",
                                         epoch, options_.epoch)};

@@ -253,23 +253,18 @@ Status StragglerProxy::level(std::string_view what, bool for_good) {
 }
 
 Status StragglerProxy::check_level(std::string_view what) const {
-  const std::uint64_t waiting = behind();
-  if (waiting == 0) return {};
+  const std::lock_guard lock(mutex_);
+  if (missed_.empty()) return {};
   return {Code::kInvalid, fmt::format("{}: {} rounds continued without this rank, and it has not received "
                                       "their results: pass its buckets of these rounds first. With level=N "
                                       "in stragglers, all ranks are in the same round after every N-th round",
-                                      what, waiting)};
+                                      what, missed_.size())};
 }
 
 std::uint64_t StragglerProxy::round() const {
   const std::lock_guard lock(mutex_);
   if (!missed_.empty()) return missed_.front().number;
   return standing_ ? playing_ : session_.round();
-}
-
-std::uint64_t StragglerProxy::behind() const {
-  const std::lock_guard lock(mutex_);
-  return missed_.size();
 }
 
 SessionStats StragglerProxy::stats() const {
