@@ -29,16 +29,14 @@ SeenLayout look_at_layout(const LayoutEntry& e) {
   out.transferable.resize(out.bucket.size());
   for (const TensorLayout& t : unit.tensors()) {
     out.keys[t.index] = t.key;
+    out.bounds[t.index] = t.bounds;
     out.transferable[t.index] = unit.feedback().transferable(t.slice());
     Tensor& mine = out.bucket[t.index];  // empty if the layout has had no round
+    mine.key = out.keys[t.index];
     mine.n = t.n;
     mine.dtype = t.dtype;
     mine.row = t.row;
-    out.bounds[t.index] = t.bounds;
-  }
-  for (std::size_t i = 0; i < out.keys.size(); ++i) {
-    out.bucket[i].key = out.keys[i];
-    out.bucket[i].bounds = out.bounds[i];
+    mine.bounds = out.bounds[t.index];
   }
   return out;
 }

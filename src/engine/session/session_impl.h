@@ -88,7 +88,7 @@ class SessionImpl final : public SessionCalls {
   // Ends the session because this rank cannot take part.
   Status no_memory(const std::string& what);
   // The status of a call. If the session has ended, writes the trace first.
-  Status told(Status s) {
+  Status trace_if_ended(Status s) {
     if (!s.ok() && !runner_.status().ok()) (void)write_trace();
     return s;
   }
@@ -113,10 +113,10 @@ class SessionImpl final : public SessionCalls {
   std::string name_of(Rank rank) const { return member_name(options_.members, rank); }
   std::string ranks_text() const;
   void show_job(bool restored);
-  Result<std::shared_ptr<const Choices>> fits(const SavedHead& head,
-                                              const feedback::ResidualStore::Map& saved) const;
-  Status go_on(const SavedHead& head, feedback::ResidualStore::Map&& saved,
-               const std::shared_ptr<const Choices>& choices);
+  Result<std::shared_ptr<const Choices>> check_state(const SavedHead& head,
+                                                     const feedback::ResidualStore::Map& saved) const;
+  Status resume(const SavedHead& head, feedback::ResidualStore::Map&& saved,
+                const std::shared_ptr<const Choices>& choices);
 
   // session_changes.cc
   void start_advisor();

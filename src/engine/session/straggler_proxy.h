@@ -14,7 +14,7 @@
 //   whole      the proxy never takes over a round that the program has begun
 //
 // Threads  one thread of its own, which calls the session as a program would. A lane of the session calls due().
-// Locks    mutex_ before the session's. It is unlocked while the proxy waits for a round: `standing_` and `open_`
+// Locks    mutex_ before the session's. It is unlocked while the proxy waits for a round: `proxy_runs_` and `open_`
 //          name the round's owner.
 // Failure  after the session's end the stored results are still returned; then the session's status.
 #include <condition_variable>
@@ -92,9 +92,9 @@ class StragglerProxy final : public SessionCalls {
 
   mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
-  bool stop_ = false, over_ = false;
-  bool standing_ = false;            // the proxy runs a round
-  std::uint64_t playing_ = 0;        // the number of that round
+  bool stop_ = false, disabled_ = false;
+  bool proxy_runs_ = false;          // the proxy runs a round
+  std::uint64_t proxy_round_ = 0;    // the number of that round
   bool open_ = false;                // the program's own round is open
   std::uint64_t rounds_ = 0;         // ended rounds, by either owner
   std::uint64_t proxied_ = 0;        // rounds that the proxy ran
