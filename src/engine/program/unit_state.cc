@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a unit; the headers, seals and checks of its frames; and calls of codecs for one step, each failure of
-// which names the rank that caused it.
+// The memory of a unit; the headers, seals and checks of its frames; and the inputs of codec calls. Each failure names
+// the rank that caused it.
 #include "engine/program/unit_state.h"
 
 #include <fmt/format.h>
