@@ -13,6 +13,26 @@ namespace tithe::bench {
 using engine::Step;
 using engine::StepKind;
 
+namespace {
+
+// Sends in a bare round do not wait for receives. If the outgoing frame of a step is in the memory of a received frame
+// (forwarded, or Step::onto), the step uses a copy of the slot, behind the arena.
+void separate_sent_frames(engine::Program& program) {
+  const std::size_t count = program.slots.size();
+  for (std::size_t k = 0; k < count; ++k)
+    program.slots.push_back({program.arena_bytes + program.slots[k].offset, program.slots[k].bytes});
+  program.arena_bytes *= 2;
+  std::vector<bool> received(count);
+  for (Step& step : program.steps) {
+    if (step.kind == StepKind::kRecv) received[static_cast<std::size_t>(step.slot)] = true;
+    if ((step.kind == StepKind::kEncode || step.kind == StepKind::kSend) &&
+        received[static_cast<std::size_t>(step.slot)])
+      step.slot += static_cast<int>(count);
+  }
+}
+
+}  // namespace
+
 BareRank::BareRank(std::unique_ptr<Transport> transport, std::span<const Plan> plans)
     : transport_(std::move(transport)) {
   std::uint32_t first_part = 0;
@@ -25,11 +45,14 @@ BareRank::BareRank(std::unique_ptr<Transport> transport, std::span<const Plan> p
              .scratch = {},
              .bytes = {}};
     first_part += static_cast<std::uint32_t>(plan.parts.size());
+    separate_sent_frames(b.program);
     b.memory.resize(b.program.arena_bytes);
     b.scratch.resize(b.program.scratch_bytes);
     b.values.resize(plan.parts.empty() ? 0 : plan.parts.back().first + plan.parts.back().n, 1.0F);
     for (const engine::Slot& slot : b.program.slots) b.bytes.push_back(slot.bytes);
     views_.resize(std::max(views_.size(), b.program.most_views));
+    for (const Step& step : b.program.steps)  // forwarded frames, which no step of this rank makes
+      if (step.kind == StepKind::kSend) static_cast<void>(make(b, step, true, true));
     buckets_.push_back(std::move(b));
   }
 }

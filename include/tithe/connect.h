@@ -81,9 +81,10 @@ struct TransportOption {
 
 // A transport's findings on this machine, with the environment as it is.
 struct TransportProbe {
-  std::string version = {};                // of the library underneath; empty: none
-  std::vector<std::string> devices = {};   // by which it can reach other ranks: "tcp/eth0"
-  std::vector<std::string> problems = {};  // what many jobs need and it has not here, with the cure
+  std::string version = {};               // of the library underneath; empty: none
+  std::vector<std::string> devices = {};  // by which it can reach other ranks: "tcp/eth0"
+  // Requirements of many jobs that are missing here, each with the cure.
+  std::vector<std::string> problems = {};
 };
 
 // One line of transports.def: a constant `<name>_transport` in src/transport/<name>/.

@@ -15,8 +15,8 @@
 //
 // Joined by '+', as in "warmup:400+recover": the larger of the ratios of warmup and theta, raised by recover.
 //
-//   same      the ratio depends on the text, the round and what was told, by operations that round alike on every
-//             machine: ranks that were told the same have the same bits
+//   same      the ratio depends on the text, the round and the reported learning rates and losses, by operations that
+//             round alike on every machine: ranks with the same reports have the same bits
 //   listed    ratios() holds every value that ratio() gives, so that memory is sized once
 #include <cstdint>
 #include <limits>

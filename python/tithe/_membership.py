@@ -135,7 +135,7 @@ class Membership:
         Call it after a tithe.Error, on all survivors. Or call it between two rounds on any rank: the other ranks then
         get a tithe.Error and call it too. All ranks repeat the open round.
         state: returns the bytes that a new rank needs beside tithe's own state (parameters, the step number). One
-        survivor calls it, and the new rank finds the result in `given`.
+        survivor calls it, and the new rank finds the result in `received_state`.
         Raises tithe.Error without a quorum, and if a member is lost during the call; reform() may then be called again.
         If all other ranks reject this rank because it differs from them (another round, other options), it is excluded
         with an error.
@@ -197,6 +197,6 @@ class Membership:
             if there is not None:
                 return there
             if time.monotonic() >= until:
-                giver = f"{self.members[0]!r}, which was to give it"
-                raise error("timeout", 0, f"{giver}, has not put '{what}' on the board")
+                late = f"{self.members[0]!r} has not put '{what}' on the board in {self._limits[3]:g} s"
+                raise error("timeout", 0, f"{late}; if it needs more time, raise join_timeout")
             time.sleep(_PAUSE)

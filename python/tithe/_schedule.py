@@ -33,16 +33,14 @@ class Evaluations:
         if loss is not None and accuracy is not None:
             raise ValueError("give loss= or accuracy=, not both: the schedule follows one of them")
         if loss is None and accuracy is None and learning_rate is None:
-            raise ValueError(
-                "give what was evaluated: loss= or accuracy=, and learning_rate= if the schedule follows it"
-            )
+            raise ValueError("pass the evaluation: loss= or accuracy=, and learning_rate= if the schedule follows it")
         if accuracy is not None and not 0 <= accuracy <= 1:
             raise ValueError(f"accuracy={accuracy}: must lie in 0 .. 1")
         if learning_rate is not None and not 0 < learning_rate < float("inf"):
             raise ValueError(f"learning_rate={learning_rate}: must be finite and more than 0")
         kind = "accuracy" if accuracy is not None else "loss" if loss is not None else self.kind
         if self.kind not in (None, kind):
-            raise ValueError(f"this session was told {self.kind} before, and {kind} now: stay with one")
+            raise ValueError(f"this session received {self.kind} before, got {kind}: stay with one of them")
         if self.follows_loss and loss is None and accuracy is None:
             raise ValueError(f"schedule '{self.schedule}' follows the evaluations: give loss= or accuracy=")
         if self.follows_rate and learning_rate is None:

@@ -40,7 +40,7 @@ class Judge {
     judge_one();
     for (std::size_t p = 0; p < result_.outcomes.size(); ++p) judge(static_cast<int>(p), result_.outcomes[p]);
     judge_sums();
-    judge_soon();
+    judge_prompt();
     return std::move(violations_);
   }
 
@@ -144,8 +144,8 @@ class Judge {
   }
 
   void judge_sums() {
-    std::uint64_t latest =
-        0;  // processes that did the last step in an earlier epoch were lost directly after it
+    // Processes that did the last step in an earlier epoch were lost directly after it.
+    std::uint64_t latest = 0;
     for (const MemberOutcome& f : result_.outcomes)
       if (f.finished && !f.committed_rounds.empty())
         latest = std::max(latest, f.committed_rounds.back().epoch);
@@ -159,7 +159,7 @@ class Judge {
   }
 
   // If the only faults are simultaneous kills, the survivors do the next step within a second.
-  void judge_soon() {
+  void judge_prompt() {
     if (job_.faults.empty() || job_.processes.size() != job_.begin) return;
     for (std::size_t k = 0; k < job_.faults.size(); ++k)
       if (job_.faults[k].kind != FaultKind::kKill || result_.struck[k] == 0 ||

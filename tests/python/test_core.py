@@ -390,3 +390,12 @@ def test_unsupported_target_is_refused_at_import():
     )
     assert done.returncode == 1
     assert "ValueError: TITHE_TARGET: unknown target 'avx9': this machine has " in done.stderr
+
+
+def test_stats_know_small_tensors_beside_a_codec_with_momentum() -> None:
+    (session,) = tithe.Session.loop(1, codec="dgc:ratio=0.1,feedback=momentum,mu=0.5", measure=1)
+    session.sync({"bias": np.ones(8, np.float32), "weight": np.ones(100_000, np.float32)})
+    session.commit()
+    codecs = sorted(session.stats()["groups"])
+    assert [codec.partition(":")[0] for codec in codecs] == ["dgc", "fp32"]
+    assert session.stats()["relative_error"] > 0

@@ -78,7 +78,7 @@ def _job(rank, world, folder):
     tithe.transformers.attach(trainer, **CODEC)
     with pytest.raises((ValueError, tithe.Error)) as refused:
         trainer.train(resume_from_checkpoint=checkpoint)
-    results["not results"] = str(refused.value)
+    results["no folder"] = str(refused.value)
 
     trainer = _trainer(rank, world, f"{folder}/b", 4)
     tithe.transformers.attach(trainer, resume_from_checkpoint=f"{folder}/a/checkpoint-8", **CODEC)
@@ -116,7 +116,7 @@ def test_the_trainer_of_transformers_resumes_bit_identically(results):
 
 def test_missing_checkpoint_is_refused_with_the_cure(results):
     for rank in results:
-        assert "is not there" in rank["not results"] and "resume_from_checkpoint=folder" in rank["not results"]
+        assert "is not there" in rank["no folder"] and "resume_from_checkpoint=folder" in rank["no folder"]
         assert "other values of parameter 'net.0.weight'" in rank["another"]
 
 

@@ -26,11 +26,11 @@ def torchs(model):
     return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
 
-def start(make, codec, results=True):
-    """told: whether attach() receives the optimizer."""
+def start(make, codec, passes_optimizer=True):
+    """passes_optimizer: whether attach() receives the optimizer."""
     model = DDP(net(), bucket_cap_mb=0.004)
     optimizer = make(model)
-    more = {"optimizer": optimizer} if results else {}
+    more = {"optimizer": optimizer} if passes_optimizer else {}
     state = tithe.torch.attach(model, codec, inside="auto", hosts="2x2", **more, **OPTIONS)
     return model, optimizer, state
 
@@ -54,8 +54,8 @@ def lossless(rank):
         (lambda m: adamw(m, exact=100, warmup_codec="fp32"), torchs, "onebit"),
     ):
         ends = []
-        for build, given, results in ((make, codec, True), (theirs, "fp32", False)):
-            model, optimizer, state = start(build, given, results)
+        for build, given, passes_optimizer in ((make, codec, True), (theirs, "fp32", False)):
+            model, optimizer, state = start(build, given, passes_optimizer)
             train(model, optimizer, rank, range(5))
             ends.append((bits(model), [optimizer.state[p] for p in model.parameters()]))
             state.close()

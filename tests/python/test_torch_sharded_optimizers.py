@@ -67,11 +67,11 @@ def lossless(rank, world):
     ):
         (ours, mine, state), (native, other, _) = pair(make, codec, theirs)
         assert bits(ours) == bits(native)
-        results, known = state_of(ours, mine), state_of(native, other)
-        assert results.keys() == known.keys()
+        own, known = state_of(ours, mine), state_of(native, other)
+        assert own.keys() == known.keys()
         for name, each in known.items():
             for key, value in each.items():
-                assert torch.equal(results[name][key], value), (name, key)
+                assert torch.equal(own[name][key], value), (name, key)
         state.close()
     return True
 
@@ -177,17 +177,17 @@ def resumed(folder):
 
 def refusals(rank):
     texts = {}
-    with pytest.raises((ValueError, tithe.Error)) as results:
+    with pytest.raises((ValueError, tithe.Error)) as refused:
         tithe.torch.attach(sharded(mesh_of()), optimizer=torchs(sharded(mesh_of())), **OPTIONS)
-    texts["another model's"] = str(results.value)
+    texts["another model's"] = str(refused.value)
     return texts
 
 
 def thrown_away(rank):
     """Returns the warnings of a loop that accumulates, and then clears the gradients of a step."""
-    results = []
+    warnings = []
     log = logging.Handler(logging.WARNING)
-    log.emit = lambda record: results.append(record.getMessage())
+    log.emit = lambda record: warnings.append(record.getMessage())
     network = sharded(mesh_of())
     optimizer = sgd(network)
     state = tithe.torch.attach(network, "fp8", optimizer=optimizer, **OPTIONS)
@@ -197,13 +197,13 @@ def thrown_away(rank):
             loss_of(network, rank, step).backward()
         optimizer.step()
         optimizer.zero_grad()
-    before = len(results)
+    before = len(warnings)
     loss_of(network, rank, 3).backward()
     optimizer.zero_grad()
     loss_of(network, rank, 4).backward()
     logging.getLogger("tithe.torch").removeHandler(log)
     state.close()
-    return before, results
+    return before, warnings
 
 
 def few_bits(rank, world, folder):

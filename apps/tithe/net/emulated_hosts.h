@@ -35,10 +35,10 @@ enum class CardMode : std::uint8_t { kNone, kExact, kLossy };
 
 struct ShapedLink {
   double bytes_per_second = 0;
-  std::size_t queue_bytes = 0;  // of what waits in front of the link; more is dropped
+  std::size_t queue_bytes = 0;  // the size of the queue in front of the link; more is dropped
   CardMode card = CardMode::kNone;
-  double delay_ms =
-      0;  // how much later what a host sends reaches the others: by a card too, which packs nothing
+  // The delay of all data from a host. A card adds it; with CardMode::kNone the card packs nothing.
+  double delay_ms = 0;
 
   bool has_card() const { return card != CardMode::kNone || delay_ms > 0; }
 };

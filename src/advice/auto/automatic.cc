@@ -73,7 +73,7 @@ class Automatic final : public engine::Advisor {
           "auto: a step takes {:.1f} ms with this plan, more than before: returns to the previous plan",
           1e3 * controller_.measured()));
     proposed_ = true;
-    // Watch has the rules without reasons; planned_ has them with reasons.
+    // The controller has the rules without reasons; planned_ has them with reasons.
     return controller_.proposal() == plain(planned_) ? to_json(planned_) : controller_.proposal();
   }
 
@@ -121,7 +121,7 @@ class Automatic final : public engine::Advisor {
     std::int64_t began_ns = 0, ended_ns = 0;
   };
 
-  // The form in which Watch compares rules: without reasons.
+  // The form in which the controller compares rules: without reasons.
   static std::string plain(std::vector<Rule> rules) {
     for (Rule& r : rules) r.why.clear();
     return to_json(rules);

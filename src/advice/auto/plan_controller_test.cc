@@ -9,7 +9,7 @@ namespace {
 using Next = PlanController::Next;
 using State = PlanController::State;
 
-// A job with a fixed step time per set of rules; one step in seven is slow. It answers the requests of Watch at once,
+// A job with a fixed step time per set of rules; one step in seven is slow. It answers the requests of PlanController
 // like the engine and a planner.
 struct Job {
   std::map<std::string, Seconds> steps;      // step time by rules

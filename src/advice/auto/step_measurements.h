@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Facts about the training step, observed from a session's rounds: which tensors are submitted together, when, and how
+// Measurements of the training step, from a session's rounds: which tensors are submitted together, when, and how
 // long a step takes. A step begins when the previous one is committed, so the compute time is the time from then to the
 // last bucket.
 //

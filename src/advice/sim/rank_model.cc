@@ -160,7 +160,7 @@ void World::post_recv(const Task& task, MatchedStep send) {
   m.matched = true;
   if (m.arrived) return take(mail);
   if (m.granted) return;
-  // The grant travels back to the sender. Under kAsked it is not sent before the question has arrived.
+  // The grant travels back to the sender. Under kRendezvous it is not sent before the question has arrived.
   const Seconds latency = pair_of(m).latency;
   const bool rendezvous = costs_.long_messages.protocol == SendProtocol::kRendezvous;
   later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);

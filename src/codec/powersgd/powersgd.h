@@ -67,7 +67,7 @@ inline float merged(const Merge& merge, std::size_t at, float v) {
 // The products, for the rows from `first` on. p: [rows][rank], q: [rank][width].
 //   times             p[i][k] = sum over j of M[i][j] q[k][j]
 //   transposed_times  q[k][j] += sum over i of M[i][j] p[i][k]
-//   leave             residual_out[i][j] = M[i][j] - value(i, j)
+//   store_residual    residual_out[i][j] = M[i][j] - value(i, j)
 //   values            out[i][j] = (base[i][j] + value(i, j)) / divide
 void times_from(const Rows& m, const float* q, float* p);
 void transposed_times_from(const Rows& m, const float* p, float scale, float* q);

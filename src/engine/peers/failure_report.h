@@ -22,7 +22,6 @@ enum class Finding : std::uint8_t {
   kSilent = 3,   // `blamed` answers nothing
   kIdle = 4,     // `blamed` answers, but does not hand over its buckets
   kStuck = 5,    // `blamed` answers, but its bytes do not arrive: no rank is blamed
-  kCount
 };
 
 // The failure that ends a session. witness: the rank that found it, if it is not this rank.

@@ -22,7 +22,7 @@ Status HostPart::load(const StepContext& w) const {
   if (!unit.member.place().works()) std::ranges::fill(w.values(), 0.0F);
   const float* source = unit.feedback.load(w.step.part, w.first, w.values());
   for (Chunk c = w.begin; c < w.end; ++c)
-    unit.chunks[static_cast<std::size_t>(w.layout.first_chunk + c)].source =
+    unit.chunks[static_cast<std::size_t>(w.layout.first_chunk) + static_cast<std::size_t>(c)].source =
         source + (w.layout.at(c) - w.first);
   return {};
 }

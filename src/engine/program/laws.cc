@@ -184,8 +184,8 @@ class LeaderRule final : public LawRule {
 };
 
 constexpr DecodeRule kDecodeRule({.law = Law::kDecode,
-                                  .encode_text = "a payload of all that this rank holds of chunk c",
-                                  .merge_text = "adds the decoded frames to the values held",
+                                  .encode_text = "a payload of this rank's current values of chunk c",
+                                  .merge_text = "adds the decoded frames to this rank's values",
                                   .store_text = "adds the decoded frames into the result",
                                   .last = true});
 constexpr ArrayRule kSumRule({.law = Law::kSum,

@@ -2,10 +2,8 @@
 #pragma once
 // A PartRunner executes the steps of a part: it loads values, encodes them, merges received frames and stores the
 // result. There is one runner for each kind of part. A unit chooses the runner of a part when it is built, and again
-// when its bucket moves to a GPU or back; no other code depends on the kind.
-//
-//   stateless  a runner keeps nothing between steps, so it serves all parts of its kind, on all lanes
-//   equal      all runners that can execute a part write the same bytes and the same residuals
+// when its bucket moves to a GPU or back; no other code depends on the kind. A runner has no state, so it serves all
+// parts of its kind on all lanes. All runners that can execute a part write the same bytes and the same residuals.
 #include <memory>
 
 #include "engine/device/device_parts.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A part whose codec sends the memory of its values (Traits::uncompressed). Any range of a payload is the payload of
 // the values in that range, so a frame is processed in pieces that fit in the L1 cache: check a piece, and add or store
-// it at once. The other steps are those of a host part.
+// it at once. All other steps are inherited from HostPart.
 //
 // A piece is used before the end of the frame has been checked. If the check fails then, the step fails, and its
 // partial output is never read.
@@ -20,7 +20,8 @@ class UncompressedPart final : public HostPart {
   Status store(const StepContext& w) const override;
 };
 
-// True if the payload has the size of the whole chunk.
+// True if the payload has the size of the whole chunk. Then the frame has no flags: a flagged frame has no payload, and
+// no law of these codecs joins payloads.
 bool is_whole(const StepContext& w, int frame) {
   return w.n > 0 && w.unit.frames[frame].bytes == kFrameHeaderBytes + sizeof(float) * w.n;
 }
@@ -86,10 +87,9 @@ Status UncompressedPart::merge(const StepContext& w) const {
 
 // One frame with the payload of the whole chunk is the result under every law.
 Status UncompressedPart::store(const StepContext& w) const {
-  Frames& frames = w.unit.frames;
+  const Frames& frames = w.unit.frames;
   const int frame = w.frames()[0];
-  if (w.frames().size() > 1 || !w.last_phase || w.chunk.poisoned || !is_whole(w, frame) ||
-      (!w.unchecked(frame) && frames[frame].flags != 0))
+  if (w.frames().size() > 1 || !w.last_phase || w.chunk.poisoned || !is_whole(w, frame))
     return HostPart::store(w);
   const Call c = w.call();
   Status status;

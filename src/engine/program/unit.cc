@@ -66,17 +66,15 @@ void Unit::touch(std::span<const Tensor> bucket) {
 }
 
 Status Unit::place(std::span<const Tensor> bucket, const Origin& origin) {
-  if (origin.device < 0 && gpu_ == nullptr) return {};
+  const bool on_host = origin.device < 0;
+  if (on_host && gpu_ == nullptr) return {};
   if (gpu_ == nullptr) {
     gpu_ = device_parts(state_);
     device_part_ = device_part(*gpu_);
   }
-  if (origin.device < 0)
-    gpu_->leave();
-  else
-    TITHE_TRY(state_.feedback.lost());
-  const Status placed =
-      origin.device < 0 ? state_.feedback.to_host() : gpu_->begin(bucket, origin, state_.feedback);
+  if (!on_host) TITHE_TRY(state_.feedback.lost());
+  if (on_host) gpu_->leave();
+  const Status placed = on_host ? state_.feedback.to_host() : gpu_->begin(bucket, origin, state_.feedback);
   for (std::size_t p = 0; p < state_.between.size(); ++p)
     state_.between[p].runner =
         gpu_->takes(static_cast<int>(p)) ? device_part_.get() : &runner_of(*state_.plan.parts[p].spec.codec);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a unit; the headers, seals and checks of its frames; and calls of codecs for one step, each failure of
-// which names the rank that caused it.
+// The memory of a unit; the headers, seals and checks of its frames; and the inputs of codec calls. Each failure names
+// the rank that caused it.
 #include "engine/program/unit_state.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ StepContext::StepContext(UnitState& of, const Step& s, int its_lane)
       end(s.chunk == kWholePart ? layout.chunks : begin + 1),
       first(layout.at(begin)),
       n(layout.at(end) - first),
-      chunk(of.chunks[static_cast<std::size_t>(layout.first_chunk + begin)]),
+      chunk(of.chunks[static_cast<std::size_t>(layout.first_chunk) + static_cast<std::size_t>(begin)]),
       last_phase(is_inside || std::size_t{s.phase} + 1 == layout.laws.size()) {}
 
 // ---- Frames

@@ -133,7 +133,7 @@ struct StepContext {
   // ---- Frames
   FrameHeader header(const FrameBody& body = {}) const;
   Status seal(const FrameBody& body) const;
-  // Validates the received frame of a check.
+  // Validates the received frame of a check step.
   Status check(const EachPiece* each = nullptr) const;
   // True if this step has to check the frame.
   bool unchecked(int frame) const {
@@ -141,7 +141,7 @@ struct StepContext {
   }
   // For a frame that this step has to check.
   Status check_frame(int frame, const EachPiece* each = nullptr) const;
-  Status check_frames(std::span<const int> frames) const;  // those that this step has to check
+  Status check_frames(std::span<const int> frames) const;  // skips frames that are checked already
   // True if a frame of this chunk was flagged as not finite, now or before.
   bool meets_nonfinite(std::span<const int> frames) const;
 
@@ -151,7 +151,8 @@ struct StepContext {
   Status sound(int frame) const;
   // The rank whose payload made decode fail.
   Rank culprit(PayloadViews payloads) const;
-  // `largest`: the largest magnitude of values of the result. Poisons the chunk if it is not finite.
+  // `largest`: the largest magnitude of values of the result. Sets `excessive` if it exceeds feedback::kMaxResidual.
+  // Poisons the chunk if it is not finite.
   void see_largest(float largest) const;
 };
 

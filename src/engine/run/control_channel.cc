@@ -190,8 +190,8 @@ void ControlChannel::send_soon() {
   state_.lock.wake_poll();
 }
 
-bool ControlChannel::done_pending(Instant now) const {
-  if (!state_.rounds.agreed() || now >= send_deadline()) return false;
+bool ControlChannel::done_pending() const {
+  if (!state_.rounds.agreed() || state_.now() >= send_deadline()) return false;
   for (const Rank r : state_.others) {
     const Peer& p = state_.peer(r);
     if (!p.gone && (p.done_sent < state_.rounds.ended() || p.out_busy)) return true;

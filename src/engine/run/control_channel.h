@@ -38,7 +38,7 @@ class ControlChannel {
   void agree_round(const FailureReport* committed = nullptr);
   // True if the round is agreed, and some peer lacks this rank's done message. The wait for peers to accept it ends at
   // send_deadline().
-  bool done_pending(Instant now) const;
+  bool done_pending() const;
   Instant send_deadline() const { return state_.rounds.since() + state_.limits.timeout; }
 
  private:

@@ -34,14 +34,14 @@ TEST(ControlChannel, done_messages_agree_a_round) {
     rounds.begin(0);
     rounds.close(0);
     rounds.end_work(ranks[r].state.now());
-    EXPECT_FALSE(ranks[r].control.done_pending(ranks[r].state.now())) << "the round is not agreed";
+    EXPECT_FALSE(ranks[r].control.done_pending()) << "the round is not agreed";
     ranks[r].control.send_soon();
     EXPECT_TRUE(ranks[r].control.has_pending());
   }
   ranks.turn();
   for (const Rank r : {0, 1, 2}) {
     EXPECT_TRUE(ranks[r].state.rounds.agreed());
-    EXPECT_FALSE(ranks[r].control.done_pending(ranks[r].state.now())) << "all peers have the message";
+    EXPECT_FALSE(ranks[r].control.done_pending()) << "all peers have the message";
   }
 }
 

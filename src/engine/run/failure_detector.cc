@@ -38,7 +38,6 @@ std::string format_bytes(std::uint64_t n) {
 
 void FailureDetector::fail(const Trouble& trouble) {
   if (!open()) return;
-  const Instant now = state_.now();
   state_.shutdown.begin({.finding = trouble.finding,
                          .code = trouble.why.code(),
                          .witness = trouble.witness == Status::kNoPeer ? state_.member.me : trouble.witness,
@@ -46,7 +45,7 @@ void FailureDetector::fail(const Trouble& trouble) {
                          .round = state_.rounds.uncommitted(),
                          .unheard = silent_ranks(),
                          .what = trouble.why.what()},
-                        now);
+                        state_.now());
   state_.queue.drop();
   state_.send_window.drop();
   state_.lock.wake_poll();

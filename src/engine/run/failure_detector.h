@@ -4,7 +4,7 @@
 // a failure. fail() is the only entry to the shutdown (shutdown.h): it drops all steps and frames that have not begun.
 // Running steps end, and their results are ignored.
 //
-// Owns the clocks of this rank's waits; those of each peer, and its lost state, are in Peer. Under the runner's mutex,
+// Owns the clocks of this rank's waits; Peer has the clocks and the lost state of each peer. Under the runner's mutex,
 // on any thread; check() on the communication lane.
 #include "engine/run/runner_state.h"
 

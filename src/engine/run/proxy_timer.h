@@ -5,7 +5,7 @@
 // rank's last round and t1 the time at which enough others had begun, it is due at t1 + max(share * (t1 - t0),
 // kLeastLate). Owns these times and the callback.
 //
-// All functions require the runner's mutex, except run(), which the thread calls that has just unlocked it.
+// All functions require the runner's mutex, except run(): the thread that has just unlocked it calls run().
 #include <functional>
 #include <optional>
 #include <span>

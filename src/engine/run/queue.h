@@ -54,7 +54,6 @@ class Queue {
   std::size_t take(std::span<Task> out, int lanes);
   Ready& post() { return post_; }         // sends and receives
   Fifo<Job*>& cards() { return cards_; }  // jobs whose card must be sent
-  bool has_mail() const { return !post_.empty() || !cards_.empty(); }
   // True if there are ready compute steps that are light in total. The communication lane then runs them itself,
   // which takes less time than waking another thread twice.
   bool light() const { return compute_.size() > 0 && weight_ <= kLight; }

@@ -5,7 +5,7 @@
 // is agreed when every rank has ended its work for it, or when any rank has committed it, because a commit implies
 // the same. Ranks report the end of their work in done messages (control.h).
 //
-// Owns the round counters of this rank; those of other ranks are in Peer. Plain data, under the runner's mutex.
+// Owns the round counters of this rank; Peer has the counters of another rank. Plain data, under the runner's mutex.
 #include <span>
 
 #include "engine/peers/peer.h"

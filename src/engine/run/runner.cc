@@ -24,8 +24,8 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
       builder_(std::move(builder)),
       state_{.member = member,
              .limits = std::move(limits),
-             .pacing = pacing,
              .transport = std::move(transport),
+             .send_window = SendWindow(pacing, member.me, member.world),
              .tickets = EndedTickets(std::move(ended)),
              .proxy = ProxyTimer(std::move(proxy_trigger))},
       taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)) {
@@ -108,12 +108,13 @@ void Runner::add_entry(const Announcement& entry, bool in_card) {
 // if the card cannot arrive because the peer is gone.
 void Runner::release(Job& job) {
   if (job.state != Job::State::kAwaitsCards) return;
-  for (const Rank r : state_.others) {
-    const Peer& p = state_.peer(r);
-    if (!job.agreed && p.gone && p.first_card + p.cards.size() <= job.number)
-      return failures_.fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
+  if (!job.agreed) {
+    for (const Rank r : state_.others)
+      if (const Peer& p = state_.peer(r); p.gone && p.first_card + p.cards.size() <= job.number)
+        return failures_.fail({lost(p.why_gone), {Code::kPeerLost, p.why_gone.what(), r}});
+    return;
   }
-  if (!job.agreed || state_.order.holds()) return;
+  if (state_.order.holds()) return;
   state_.queue.run(job);
   if (job.state == Job::State::kDone) done(job);
 }
@@ -183,7 +184,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
     limit(failures_.next_check());
   }
   // A caller that waits until this rank's done message is sent sleeps until it is woken.
-  const bool sending = control_.done_pending(state_.now());
+  const bool sending = control_.done_pending();
   if (sending) limit(control_.send_deadline());
   if (stop_) return;
   if (failures_.open())
@@ -221,7 +222,7 @@ bool Runner::shut_down() {
   shutdown.relay(*state_.transport, state_.peers);
   if (running_ > 0 || !shutdown.finish(state_.now(), state_.peers, state_.rounds.waits())) return false;
   state_.lock.wake_callers();
-  for (const auto& job : state_.queue.jobs()) state_.tickets.add(job->ticket, state_.shutdown.verdict());
+  for (const auto& job : state_.queue.jobs()) state_.tickets.add(job->ticket, shutdown.verdict());
   return true;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 // The runner's mutex, and the wake-ups that follow its release: a thread that wakes earlier would wait for the mutex.
 // Owns the mutex, the conditions on which threads sleep, and the pending wake-ups. All functions require the mutex,
-// if they do not say otherwise.
+// unless their comment says otherwise.
 //
 // No notification is lost: a thread checks its condition under the mutex before it sleeps, and every change of the
 // condition is followed by a notification. Threads check again whenever they wake, so a superfluous notification
@@ -25,7 +25,7 @@ inline constexpr std::chrono::milliseconds kInterrupts{100};  // the period of c
 
 class RunnerLock {
  public:
-  // Locks the mutex from construction. Each unlock executes the pending wake-ups.
+  // The constructor locks the mutex. Each unlock executes the pending wake-ups.
   class Hold {
    public:
     explicit Hold(RunnerLock& lock) : lock_(lock), guard_(lock.mutex_) {}
@@ -38,9 +38,9 @@ class RunnerLock {
     void take() {  // with or without the mutex
       if (!guard_.owns_lock()) guard_.lock();
     }
-    // Sleeps until wake_callers(), or less. asks: wakes in time for the next call of `interrupted`.
+    // Sleeps until wake_callers(), or for a shorter time. asks: wakes in time for the next call of `interrupted`.
     void wait_for_news(bool asks = false) { sleep(lock_.news_, asks); }
-    // A compute lane sleeps until wake_lanes() or wake_all_lanes(), or less.
+    // A compute lane sleeps until wake_lanes() or wake_all_lanes(), or for a shorter time.
     void wait_for_steps();
 
    private:

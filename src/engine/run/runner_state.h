@@ -30,12 +30,11 @@ struct RunnerState {
   const Member member;
   const WaitLimits limits;
   const std::vector<Rank> others = ranks_without(member.me, member.world);
-  const Pacing pacing = {};
   std::vector<Peer> peers = std::vector<Peer>(static_cast<std::size_t>(member.world));  // by rank
-  Queue queue = {};                            // owns the jobs, and these their units and frames
+  Queue queue = {};                            // owns the jobs; a job owns its unit and frames
   Shutdown shutdown{member, limits.timeout};   // owns the farewells
   const std::unique_ptr<Transport> transport;  // borrows memory of the members above
-  SendWindow send_window{pacing, member.me, member.world};
+  SendWindow send_window{{}, member.me, member.world};
   Rounds rounds{member.me, peers};
   BucketOrder order{member.me, member.world};
   Reconfiguration reconfiguration{member};

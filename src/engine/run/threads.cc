@@ -153,7 +153,7 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   state_.recorder.stats().wait_ns += block(hold, over, kIdle);
   state_.recorder.call("wait", rounds.round(), begin,
                        rounds.ended() > before ? std::max(begin, in_ns(rounds.since())) : state_.trace_ns());
-  const auto sent = [&] { return !failures_.open() || !control_.done_pending(state_.now()); };
+  const auto sent = [&] { return !failures_.open() || !control_.done_pending(); };
   block(hold, sent, kInterrupts);
   rounds.stop_waiting();
   if (!rounds.agreed()) return state_.shutdown.verdict();

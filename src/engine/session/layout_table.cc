@@ -29,16 +29,14 @@ SeenLayout look_at_layout(const LayoutEntry& e) {
   out.transferable.resize(out.bucket.size());
   for (const TensorLayout& t : unit.tensors()) {
     out.keys[t.index] = t.key;
+    out.bounds[t.index] = t.bounds;
     out.transferable[t.index] = unit.feedback().transferable(t.slice());
     Tensor& mine = out.bucket[t.index];  // empty if the layout has had no round
+    mine.key = out.keys[t.index];
     mine.n = t.n;
     mine.dtype = t.dtype;
     mine.row = t.row;
-    out.bounds[t.index] = t.bounds;
-  }
-  for (std::size_t i = 0; i < out.keys.size(); ++i) {
-    out.bucket[i].key = out.keys[i];
-    out.bucket[i].bounds = out.bounds[i];
+    mine.bounds = out.bounds[t.index];
   }
   return out;
 }
@@ -98,7 +96,6 @@ LayoutEntry& LayoutTable::add(std::span<const Tensor> bucket, RoundKind kind, st
     entry->kept.back()->n = t.n;
   }
   entries_.push_back(std::move(entry));
-  open_.reserve(entries_.size());
   last_.reserve(entries_.size());
   return *entries_.back();
 }
@@ -198,23 +195,18 @@ std::vector<TensorState*> LayoutTable::move_states(LayoutEntry& entry, Unit& to)
   return kept;
 }
 
-bool LayoutTable::close_round() {
-  open_.clear();
-  for (const auto& e : entries_)
-    if (e->open) open_.push_back(e.get());
-  return !open_.empty();
-}
-
 LayoutTable::Committed LayoutTable::commit(bool finite, bool for_good) {
   Committed out;
-  for (LayoutEntry* e : open_) {
+  last_.clear();
+  for (const auto& e : entries_) {
+    if (!e->open) continue;
+    last_.push_back(e.get());
     out.excessive = out.excessive || e->unit().excessive();
     out.decayed += e->unit().commit(finite, for_good);
     for (TensorState* kept : e->kept) kept->commit();
     e->open = false;
     if (out.trouble.ok()) out.trouble = e->unit().trouble();
   }
-  last_.assign(open_.begin(), open_.end());
   return out;
 }
 

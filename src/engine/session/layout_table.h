@@ -8,8 +8,7 @@
 //   bounded   a layout whose tensors were in other layouts for kRoundsToForget rounds is removed
 //   steady    calls for a known layout allocate nothing
 //
-// Threads  unit_of() reads constants and may run at any time. All other calls require the session's mutex, and commit()
-//          to undo() are for the thread that commits.
+// Threads  unit_of() reads constants and may run at any time. All other calls require the session's mutex.
 #include <map>
 #include <memory>
 #include <string>
@@ -37,7 +36,7 @@ struct LayoutEntry {  // a known layout
   void begin(Ticket of_bucket, std::uint64_t round);
 };
 
-// A layout with what a unit of other choices needs.
+// The data from which a unit of this layout under other choices is built.
 struct SeenLayout {
   std::uint32_t job = 0;
   std::vector<std::string> keys;
@@ -83,14 +82,13 @@ class LayoutTable {
   // Switches all layouts to `choices`. No round may be open. built: prepared units; missing ones are built here.
   void rebuild(const Choices& choices, UnitsByJob built, const Card& card);
 
-  // ---- The end of a round, in this order.
-  // Lists the layouts of the open round. Returns false if there are none.
-  bool close_round();
+  // ---- The end of a round
   struct Committed {
     bool excessive = false;  // Unit::excessive of any layout
     double decayed = 0;      // Unit::commit
     Status trouble;          // the first one of all units
   };
+  // Commits the layouts of the open round. for_good: undo() will not follow.
   Committed commit(bool finite, bool for_good);
   // The last commit cannot be undone any more. sent: the residuals that it sent are still stored.
   void spend(bool sent);
@@ -105,7 +103,7 @@ class LayoutTable {
   const std::vector<double> ratios_;
   Runner& runner_;
   std::vector<std::unique_ptr<LayoutEntry>> entries_;
-  std::vector<LayoutEntry*> open_, last_;  // of the closed round; of the last committed round. Reused
+  std::vector<LayoutEntry*> last_;  // of the last committed round; reused
   std::uint32_t next_part_ = 0;
 };
 

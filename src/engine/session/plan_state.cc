@@ -56,9 +56,7 @@ Result<Choices> PlanState::check_proposed(std::string_view text, const Choices& 
 
 BuiltPlan PlanState::take_built() {
   TITHE_ASSERT(built_.has_value());
-  BuiltPlan built = std::move(*built_);
-  built_.reset();
-  return built;
+  return *std::exchange(built_, std::nullopt);
 }
 
 std::optional<BuiltPlan> PlanState::discard(std::uint32_t number) {

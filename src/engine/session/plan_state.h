@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The PlanState owns the choices of a session and what they follow from: the schedule, the link, the spec of codec
-// "auto", and a proposal that is built but not used yet.
+// The PlanState owns the choices of a session, their sources (the schedule, the link, the spec of codec "auto"), and a
+// proposal that is built but not used yet.
 //
-//   four      the current choices, those at the session's start, and those of the last two commits
+//   four      it has four versions: the current choices, the first ones, and the choices of the last two commits
 //   checked   new choices pass the same checks on every rank, whether they are proposed or come from a saved state
 //   named     rules that name a key are checked against the tensors of the first whole round
 //
@@ -36,9 +36,8 @@ class PlanState {
   PlanState(const SessionOptions& options, bool link_given, Cover checksum, const Stragglers& stragglers,
             Choices choices, Schedule schedule);
 
-  const std::string& automatic() const {
-    return automatic_;
-  }  // the spec of codec "auto"; empty: another codec
+  // The spec of codec "auto"; empty: another codec.
+  const std::string& automatic() const { return automatic_; }
   bool link_given() const { return link_given_; }
   const Choices& choices() const { return *choices_; }  // of the next round
   std::shared_ptr<const Choices> current() const { return choices_; }

@@ -8,9 +8,9 @@
 namespace tithe::engine {
 namespace {
 
-PlanState plan_state_of(const SessionOptions& options) {
+PlanState plan_state_of(const SessionOptions& options, Cover checksum = Cover::kFrame) {
   return {
-      options,      !options.link.empty(),   Cover::kFrame,
+      options,      !options.link.empty(),   checksum,
       Stragglers{}, *choices_of(options, 2), *Schedule::parse(options.schedule, *parse_spec(options.codec))};
 }
 
@@ -26,7 +26,7 @@ void use(PlanState& plan, std::string_view text) {
   plan.use(std::make_shared<const Choices>(std::move(*next)), {});
 }
 
-TEST(PlanState, SavesTheChoicesOfTheLastCommit) {
+TEST(PlanState, four) {
   PlanState plan = plan_state_of({.codec = "fp32"});
   const std::string opened = saved(plan).codec;
   EXPECT_EQ(saved(plan).opened, "");
@@ -39,7 +39,7 @@ TEST(PlanState, SavesTheChoicesOfTheLastCommit) {
   EXPECT_EQ(saved(plan).codec, opened);
 }
 
-TEST(PlanState, ContinuesFromItsOwnStatesOnly) {
+TEST(PlanState, checked) {
   PlanState plan = plan_state_of({.codec = "fp32"});
   const SavedHead before = saved(plan);
   EXPECT_EQ(*plan.check_saved(before, {}), plan.current());
@@ -53,12 +53,16 @@ TEST(PlanState, ContinuesFromItsOwnStatesOnly) {
   next.restore(proposed);
   EXPECT_EQ(saved(next).codec, proposed.codec);
   EXPECT_EQ(plan_state_of({.codec = "bf16"}).check_saved(before, {}).status().code(), Code::kInvalid);
+  // With a checksum over headers only, a proposal and a saved state may contain fp32 alone.
+  const PlanState plain = plan_state_of({.codec = "fp32"}, Cover::kHeader);
+  EXPECT_EQ(plain.check_proposed(R"({"*": "bf16"})", plain.choices(), {}).status().code(), Code::kInvalid);
+  EXPECT_EQ(plain.check_saved(proposed, {}).status().code(), Code::kInvalid);
   SavedHead other = before;
   other.schedule = "warmup:4";
   EXPECT_EQ(next.check_saved(other, {}).status().code(), Code::kInvalid);
 }
 
-TEST(PlanState, ARuleForAnUnknownKeyFailsAfterTheFirstRound) {
+TEST(PlanState, named) {
   PlanState plan = plan_state_of({.codec = "fp32", .choices = R"({"w": "bf16"})"});
   std::vector<float> values(4);
   const Tensor v{.key = "v", .data = values.data(), .n = 4}, w{.key = "w", .data = values.data(), .n = 4};

@@ -44,19 +44,11 @@ Status ResidualLedger::restore(feedback::ResidualStore::Map&& saved) {
   return {};
 }
 
-void ResidualLedger::drop(std::uint64_t values, double sum, bool in_last_round) {
-  for (Sums* to : {&sums_, &last_})
-    if (to == &sums_ || in_last_round) {
-      to->dropped += values;
-      to->sum_dropped += sum;
-    }
-}
-
 std::string ResidualLedger::add_unsent(std::string_view key, std::span<const float> gradient,
                                        std::uint64_t round) {
   if (all_finite(gradient) && store_.of(key).add_unsent(gradient)) return {};
   for (const float v : gradient)
-    if (is_finite(v) && v != 0.0F) drop(1, double{v}, false);
+    if (is_finite(v) && v != 0.0F) sums_.drop(1, double{v});
   return fmt::format(
       "round {} continued without rank {}, and its gradient of tensor '{}' is dropped: the "
       "gradient, or its sum with the residual, is not finite",
@@ -78,7 +70,8 @@ std::vector<std::string> ResidualLedger::drop_excessive(std::uint64_t round, boo
     if (turn++ % kRoundsToLook != 0 && finite && !excessive) continue;
     const feedback::DroppedResidual gone = kept.drop_excessive();
     if (gone.largest == 0) continue;
-    drop(gone.values, gone.sum, kept.used == round);
+    sums_.drop(gone.values, gone.sum);
+    if (kept.used == round) last_.drop(gone.values, gone.sum);
     messages.push_back(fmt::format(
         "round {}{}: the residual of rank {} for tensor '{}' reached {:.2g} and is dropped ({} values, their "
         "sum {:.3g}): an earlier gradient had a value of this size; see 'One spike' in "

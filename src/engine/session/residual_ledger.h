@@ -59,8 +59,11 @@ class ResidualLedger {
     std::uint64_t dropped = 0;  // values
     double sum_dropped = 0;
     double sum_decayed = 0;
+    void drop(std::uint64_t values, double sum) {
+      dropped += values;
+      sum_dropped += sum;
+    }
   };
-  void drop(std::uint64_t values, double sum, bool in_last_round);
 
   const Rank me_;
   feedback::ResidualStore store_;

@@ -23,7 +23,7 @@ SessionStats stats_of(const ResidualLedger& ledger) {
   return stats;
 }
 
-TEST(ResidualLedger, DropsWhatNoRoundCanSendAndUndoesTheCount) {
+TEST(ResidualLedger, dropped) {
   ResidualLedger ledger = ledger_with({1, 0, 1e30F}, 65);
   EXPECT_TRUE(ledger.drop_excessive(65, true, false).empty());  // w is looked at in rounds 64, 128 and so on
   ledger.commit(0.5);
@@ -36,12 +36,19 @@ TEST(ResidualLedger, DropsWhatNoRoundCanSendAndUndoesTheCount) {
   EXPECT_EQ(stats_of(ledger).values_dropped, 2U);
   EXPECT_EQ(stats_of(ledger).sum_dropped, 1.0 + double{1e30F});
   EXPECT_EQ(stats_of(ledger).sum_decayed, 0.5);
+}
+
+TEST(ResidualLedger, undone) {
+  ResidualLedger ledger = ledger_with({1, 0, 1e30F}, 65);
+  ledger.commit(0.5);
+  ASSERT_EQ(ledger.drop_excessive(65, true, true).size(), 1U);
   ledger.undo();
   EXPECT_EQ(stats_of(ledger).values_dropped, 0U);
+  EXPECT_EQ(stats_of(ledger).sum_dropped, 0.0);
   EXPECT_EQ(stats_of(ledger).sum_decayed, 0.0);
 }
 
-TEST(ResidualLedger, LooksAtEachTensorInSomeRound) {
+TEST(ResidualLedger, alone) {
   ResidualLedger ledger = ledger_with({1e30F});
   EXPECT_TRUE(ledger.drop_excessive(63, true, false).empty());
   EXPECT_EQ(ledger.drop_excessive(64, true, false).size(), 1U);

@@ -2,8 +2,8 @@
 #pragma once
 // The RoundTracker owns the numbers of job, rounds and tickets, the state of the current round, and times of rounds.
 //
-//   counted   round() counts from the first round of the job, so that ranks and saved states compare it; committed()
-//             counts the rounds of this session alone
+//   counted   round() counts from the first round of the job, so it is equal on all ranks and continues from a saved
+//             state; committed() counts the rounds of this session alone
 //   undone    at most one round can be undone: the last committed one, until keep_last()
 //   outside   away_ns() is the program's own time between two rounds, without its time in the session's calls
 //
@@ -26,7 +26,7 @@ class RoundTracker {
   // A commit of the open round runs, so no bucket can enter the round.
   bool ending() const { return ending_; }
   void set_ending(bool ending) { ending_ = ending; }
-  // A round of the job, as a number of rounds of this session; and the reverse.
+  // Converts a round of the job into a number of rounds of this session, and the reverse.
   std::uint64_t in_session(std::uint64_t round) const { return committed_ + (round - round_); }
   std::uint64_t in_job(std::uint64_t rounds) const { return round_ + (rounds - committed_); }
   void set_job(std::uint64_t job) { job_ = job; }

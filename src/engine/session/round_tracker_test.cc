@@ -6,7 +6,7 @@
 namespace tithe::engine {
 namespace {
 
-TEST(RoundTracker, CountsRoundsOfJobAndSession) {
+TEST(RoundTracker, counted) {
   RoundTracker rounds;
   EXPECT_FALSE(rounds.over());
   rounds.restore(7, 100);  // the state was saved before round 100
@@ -28,7 +28,7 @@ TEST(RoundTracker, IssuesTicketsFromOne) {
   EXPECT_FALSE(rounds.issued(0) || rounds.issued(2));
 }
 
-TEST(RoundTracker, UndoesTheLastRoundOnce) {
+TEST(RoundTracker, undone) {
   RoundTracker rounds;
   rounds.commit(false);
   EXPECT_TRUE(rounds.last_dropped());
@@ -48,7 +48,7 @@ TEST(RoundTracker, UndoesTheLastRoundOnce) {
   EXPECT_EQ(stats.rounds_undone, 1U);
 }
 
-TEST(RoundTracker, TimeInTheSessionIsNotTimeOutside) {
+TEST(RoundTracker, outside) {
   RoundTracker rounds;
   rounds.hand_over(50, true, 8, true);
   EXPECT_EQ(rounds.away_ns(), 0U);  // the program has not left the session yet

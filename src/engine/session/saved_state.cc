@@ -37,7 +37,7 @@ Status check_members(const std::vector<std::string>& members, int world) {
   return {};
 }
 
-std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store, bool debts) {
+std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store, bool residuals) {
   ArchiveWriter out;
   out.number(kStateMagic);
   out.number(kStateVersion);
@@ -55,7 +55,7 @@ std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualSt
   out.number(head.told.steps);
   out.number(std::uint64_t{head.members.size()});
   for (const std::string& name : head.members) out.text(name);
-  feedback::write(store, out, debts);
+  feedback::write(store, out, residuals);
   out.number(checksum(out.bytes()));
   return out.take();
 }

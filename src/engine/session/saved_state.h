@@ -34,9 +34,9 @@ inline constexpr std::size_t kMostMemberBytes = 200;
 // kInvalid if the names of `world` ranks do not meet the rules of SessionOptions::members.
 Status check_members(const std::vector<std::string>& members, int world);
 
-// debts=false: without residuals and velocities.
+// residuals=false: without residuals and velocities.
 std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualStore& store,
-                               bool debts = true);
+                               bool residuals = true);
 // The checksum at the end of a state of save().
 std::uint64_t checksum_of(ByteView state);
 // kCorrupt: the bytes were not written by save(), or a residual or velocity is not finite. kMismatch: the state has

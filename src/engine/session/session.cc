@@ -181,7 +181,7 @@ Status SessionImpl::commit_round(bool& ended) {
   std::uint64_t away_ns = 0;
   {
     const std::lock_guard lock(mutex_);
-    open = layouts_.close_round();
+    open = layouts_.any_open();
     rounds_.set_ending(open);
     away_ns = rounds_.away_ns();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// SessionCalls are the calls of a Session that depend on who runs its rounds: the program (SessionImpl), or the program
-// and a straggler proxy (StragglerProxy, which wraps a SessionImpl). open_session() decides once which of them it is.
+// SessionCalls are the calls of a Session that differ with a straggler proxy. The program calls either a SessionImpl or
+// a StragglerProxy, which wraps a SessionImpl; open_session() decides it once.
 #include <memory>
 #include <string>
 #include <vector>

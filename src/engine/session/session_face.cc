@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public interface of a session. Calls that depend on who runs the rounds go through SessionCalls, all others to
+// The public interface of a session. Calls that differ with a straggler proxy go through SessionCalls, all others to
 // the SessionImpl.
 #include <fmt/format.h>
 
@@ -89,12 +89,12 @@ Result<Ticket> Session::sync(std::span<const Tensor> bucket, const Origin& origi
 Status Session::wait(Ticket ticket) {
   const auto inside = impl();
   return unless_starved(inside->calls(), "a wait",
-                        [&] { return inside->session().told(inside->calls().wait(ticket)); });
+                        [&] { return inside->session().trace_if_ended(inside->calls().wait(ticket)); });
 }
 Status Session::commit() {
   const auto inside = impl();
   return unless_starved(inside->calls(), "the agreed choices",
-                        [&] { return inside->session().told(inside->calls().commit()); });
+                        [&] { return inside->session().trace_if_ended(inside->calls().commit()); });
 }
 Result<bool> Session::poll(Ticket ticket) { return impl()->calls().poll(ticket); }
 Status Session::present() const { return impl()->session().runner().present(); }

@@ -5,7 +5,7 @@
 //
 // Locks  commit_mutex_, then mutex_, then the runner's. mutex_ guards all parts but the runner.
 //
-// session.cc has the rounds, session_open.cc the options, session_states.cc saving, resuming and undoing,
+// session.cc has the rounds and undo(), session_open.cc the options, session_states.cc saving, resuming and reform(),
 // session_changes.cc the change of choices, session_stats.cc statistics and messages.
 #include "base/environment.h"
 #include "engine/session/advisor.h"
@@ -88,7 +88,7 @@ class SessionImpl final : public SessionCalls {
   // Ends the session because this rank cannot take part.
   Status no_memory(const std::string& what);
   // The status of a call. If the session has ended, writes the trace first.
-  Status told(Status s) {
+  Status trace_if_ended(Status s) {
     if (!s.ok() && !runner_.status().ok()) (void)write_trace();
     return s;
   }
@@ -113,10 +113,10 @@ class SessionImpl final : public SessionCalls {
   std::string name_of(Rank rank) const { return member_name(options_.members, rank); }
   std::string ranks_text() const;
   void show_job(bool restored);
-  Result<std::shared_ptr<const Choices>> fits(const SavedHead& head,
-                                              const feedback::ResidualStore::Map& saved) const;
-  Status go_on(const SavedHead& head, feedback::ResidualStore::Map&& saved,
-               const std::shared_ptr<const Choices>& choices);
+  Result<std::shared_ptr<const Choices>> check_state(const SavedHead& head,
+                                                     const feedback::ResidualStore::Map& saved) const;
+  Status resume(const SavedHead& head, feedback::ResidualStore::Map&& saved,
+                const std::shared_ptr<const Choices>& choices);
 
   // session_changes.cc
   void start_advisor();
@@ -126,7 +126,7 @@ class SessionImpl final : public SessionCalls {
   void discard(std::uint32_t number);
   void use(std::shared_ptr<const Choices> choices, UnitsByJob built);
 
-  static constexpr std::size_t kMostMessages = 1000;  // that were not fetched
+  static constexpr std::size_t kMostMessages = 1000;  // not fetched yet
   std::mutex trace_mutex_;
   const std::unique_ptr<TraceFile> trace_;
   const SessionOptions options_;

@@ -26,10 +26,10 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
   if (options.servers < 0 || options.servers >= transport->world())
     return Status(Code::kInvalid, fmt::format("servers={}: at least one of {} ranks must not be a server",
                                               options.servers, transport->world()));
-  SessionOptions told = options;
+  SessionOptions with_link = options;
   if (options.link.empty() && transport->link_rate() > 0)
-    told.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
-  Result<Choices> choices = choices_of(told, transport->world(), *hosts);
+    with_link.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
+  Result<Choices> choices = choices_of(with_link, transport->world(), *hosts);
   if (!choices.ok()) return choices.status();
   Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
   if (!schedule.ok()) return schedule.status();
@@ -64,7 +64,7 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
   }
   const bool proxied = stragglers->proxied() && transport->world() > 1;
   SessionSettings settings{.transport = std::move(transport),
-                           .options = std::move(told),
+                           .options = std::move(with_link),
                            .link_given = !options.link.empty(),
                            .choices = std::move(*choices),
                            .schedule = *schedule,

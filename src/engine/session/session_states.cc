@@ -79,16 +79,16 @@ Result<std::vector<std::uint8_t>> SessionImpl::state(bool residuals) {
 }
 
 // The checks before a session continues from a state of any rank. Returns the state's choices.
-Result<std::shared_ptr<const Choices>> SessionImpl::fits(const SavedHead& head,
-                                                         const ResidualStore::Map& saved) const {
+Result<std::shared_ptr<const Choices>> SessionImpl::check_state(const SavedHead& head,
+                                                                const ResidualStore::Map& saved) const {
   const std::lock_guard lock(mutex_);
   Result<std::shared_ptr<const Choices>> choices = plan_.check_saved(head, saved);
   if (choices.ok()) TITHE_TRY(layouts_.check_kinds(**choices));
   return choices;
 }
 
-Status SessionImpl::go_on(const SavedHead& head, ResidualStore::Map&& saved,
-                          const std::shared_ptr<const Choices>& choices) {
+Status SessionImpl::resume(const SavedHead& head, ResidualStore::Map&& saved,
+                           const std::shared_ptr<const Choices>& choices) {
   release_undo();
   TITHE_TRY(residuals_.restore(std::move(saved)));
   if (choices != plan_.current()) use(choices, {});
@@ -113,11 +113,11 @@ Status SessionImpl::restore(ByteView bytes) {
     return {Code::kInvalid, fmt::format("state of rank {} ({}), this is rank {} ({}): pass each rank's own "
                                         "state to it, or the states of all ranks to every rank",
                                         head.rank, quoted(name), member_.me, quoted(name_of(member_.me)))};
-  const Result<std::shared_ptr<const Choices>> choices = fits(head, saved);
+  const Result<std::shared_ptr<const Choices>> choices = check_state(head, saved);
   if (!choices.ok()) return choices.status();
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  TITHE_TRY(go_on(head, std::move(saved), *choices));
+  TITHE_TRY(resume(head, std::move(saved), *choices));
   resumed_.clear();
   show_job(true);
   return {};
@@ -134,7 +134,7 @@ Status SessionImpl::restore(std::span<const ByteView> states, Lost lost) {
   SavedHead first;
   ResidualStore::Map mine;
   TensorSizes tensors;
-  std::map<std::string, std::size_t> given;  // names, and where their states stand
+  std::map<std::string, std::size_t> given;  // index in `states`, by name
   bool own = false;
   for (std::size_t i = 0; i < states.size(); ++i) {
     SavedHead head;
@@ -187,7 +187,7 @@ Status SessionImpl::restore(std::span<const ByteView> states, Lost lost) {
       unknown.push_back(name);
     }
   }
-  const Result<std::shared_ptr<const Choices>> choices = fits(first, mine);
+  const Result<std::shared_ptr<const Choices>> choices = check_state(first, mine);
   if (!choices.ok()) return choices.status();
 
   feedback::LostResiduals book;
@@ -203,7 +203,7 @@ Status SessionImpl::restore(std::span<const ByteView> states, Lost lost) {
   }
   TITHE_TRY(commit());
   const std::lock_guard lock(mutex_);
-  TITHE_TRY(go_on(first, std::move(mine), *choices));
+  TITHE_TRY(resume(first, std::move(mine), *choices));
   const bool same = gone.empty() && unknown.empty() && stay == here.size();
   resumed_ = same ? std::string() : fmt::format("{} ranks {:016x}", first.world, hash);
   show_job(true);
@@ -254,8 +254,8 @@ Status SessionImpl::may_reform(Rank rank, int world, const std::vector<std::stri
   TITHE_TRY(check_members(members, world));
   const std::string& name = members[static_cast<std::size_t>(rank)];
   if (name != name_of(member_.me))
-    return {Code::kInvalid, fmt::format("reform: this rank is '{}', and member {} of the new world is '{}'",
-                                        printable(name_of(member_.me), 200), rank, printable(name, 200))};
+    return {Code::kInvalid, fmt::format("reform: this rank is {}, and member {} of the new world is {}",
+                                        quoted(name_of(member_.me)), rank, quoted(name))};
   if (epoch <= options_.epoch)
     return {Code::kInvalid, fmt::format("reform: epoch={} must be greater than this session's epoch {}",
                                         epoch, options_.epoch)};

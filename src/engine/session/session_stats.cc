@@ -80,7 +80,7 @@ std::vector<TensorStats> SessionImpl::tensor_stats() const {
   return all;
 }
 
-// Norms and the advisor read gradients in the host's memory. Where these lie there already, this allocates nothing.
+// Norms and the advisor read gradients in the host's memory. If the bucket is there already, this allocates nothing.
 Status SessionImpl::look_at(Unit& unit, std::span<const Tensor> bucket, std::uint64_t layout) {
   const bool gathers = unit.plan().kind == RoundKind::kAllGather;  // weights, or others' values: no gradients
   const bool measured = norms_.due(rounds_.round() + 1) && !gathers;

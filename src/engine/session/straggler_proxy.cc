@@ -62,7 +62,7 @@ void StragglerProxy::due(std::uint64_t ended) {
 }
 
 bool StragglerProxy::is_due(std::uint64_t due) const {
-  return due == rounds_ + 1 && !open_ && !over_ && settled_ && missed_.size() < how_.without &&
+  return due == rounds_ + 1 && !open_ && !disabled_ && settled_ && missed_.size() < how_.without &&
          how_.may_miss(session_.round());
 }
 
@@ -80,9 +80,9 @@ void StragglerProxy::run() {
     std::unique_lock lock(mutex_);
     if (stop_) return;
     if (!is_due(due)) continue;
-    standing_ = true;
+    proxy_runs_ = true;
     Round round;
-    round.number = playing_ = session_.round();
+    round.number = proxy_round_ = session_.round();
     lock.unlock();
     Status s;
     try {
@@ -91,13 +91,13 @@ void StragglerProxy::run() {
       s = session_.no_memory("the results of a round that continues without its program");
     }
     lock.lock();
-    standing_ = false;
+    proxy_runs_ = false;
     if (s.ok()) {
       missed_.push_back(std::move(round));
       ++rounds_;
       ++proxied_;
     } else {
-      over_ = true;
+      disabled_ = true;
     }
     changed_.notify_all();
   }
@@ -106,7 +106,7 @@ void StragglerProxy::run() {
 // Runs a round with zeros as gradients; the results replace the zeros.
 Status StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
-  for (const Bucket& shapes : usual_) {  // no other thread changes it while standing_ is set
+  for (const Bucket& shapes : usual_) {  // no other thread changes it while proxy_runs_ is set
     auto& results = round.results.emplace_back();
     std::vector<Tensor> bucket;
     for (const Shape& s : shapes) {
@@ -146,7 +146,7 @@ Result<Ticket> StragglerProxy::sync(std::span<const Tensor> bucket, const Origin
     return Status(Code::kUnsupported,
                   "stragglers with without= requires gradients in host memory, and this bucket is on a GPU");
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !standing_; });
+  changed_.wait(lock, [&] { return !proxy_runs_; });
   if (missed_.empty()) {
     const Result<Ticket> ticket = session_.sync(bucket, origin, kind);
     if (ticket.ok()) {
@@ -200,7 +200,7 @@ Result<bool> StragglerProxy::poll(Ticket ticket) {
 // If results are stored, ends the oldest such round for the program. Otherwise commits the program's own round.
 Status StragglerProxy::commit() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !standing_; });
+  changed_.wait(lock, [&] { return !proxy_runs_; });
   if (!missed_.empty()) {
     Round& round = missed_.front();
     if (round.taken == 0) return {};  // the program's round is not open
@@ -220,7 +220,7 @@ Status StragglerProxy::commit() {
   const Status s = session_.commit();
   lock.lock();
   if (session_.round() == before) {  // the commit failed
-    over_ = true;
+    disabled_ = true;
     return s;
   }
   late_.clear();
@@ -242,34 +242,29 @@ Status StragglerProxy::level(std::string_view what, bool for_good) {
   bool open = false;
   {
     const std::lock_guard lock(mutex_);
-    open = open_ && !over_;
+    open = open_ && !disabled_;
   }
   if (open) (void)commit();  // a failure appears in the caller's next call
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !standing_; });
-  over_ = over_ || (for_good && missed_.empty());
+  changed_.wait(lock, [&] { return !proxy_runs_; });
+  disabled_ = disabled_ || (for_good && missed_.empty());
   lock.unlock();
   return check_level(what);
 }
 
 Status StragglerProxy::check_level(std::string_view what) const {
-  const std::uint64_t waiting = behind();
-  if (waiting == 0) return {};
+  const std::lock_guard lock(mutex_);
+  if (missed_.empty()) return {};
   return {Code::kInvalid, fmt::format("{}: {} rounds continued without this rank, and it has not received "
                                       "their results: pass its buckets of these rounds first. With level=N "
                                       "in stragglers, all ranks are in the same round after every N-th round",
-                                      what, waiting)};
+                                      what, missed_.size())};
 }
 
 std::uint64_t StragglerProxy::round() const {
   const std::lock_guard lock(mutex_);
   if (!missed_.empty()) return missed_.front().number;
-  return standing_ ? playing_ : session_.round();
-}
-
-std::uint64_t StragglerProxy::behind() const {
-  const std::lock_guard lock(mutex_);
-  return missed_.size();
+  return proxy_runs_ ? proxy_round_ : session_.round();
 }
 
 SessionStats StragglerProxy::stats() const {

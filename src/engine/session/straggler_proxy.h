@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A StragglerProxy wraps a session. It runs a round for this rank's program if the program is late, so that the other
-// ranks need not wait.
-// It passes zeros as gradient, so codec and strategy treat the round like any other. The proxy stores the result. When
-// the program reaches that round, its gradient is added to this rank's residual and sent with the next round; the
-// program gets the stored result.
+// ranks need not wait. The proxy passes zeros as gradient, so codec and strategy treat the round like any other. The
+// proxy stores the result. When the program reaches that round, its gradient is added to this rank's residual and sent
+// with the next round; the program gets the stored result.
 //
 //   exact      the late gradient enters the residual, as if its round had sent none of it: the ledger holds
 //   identical  the program gets the same bits as all other ranks in that round
@@ -15,8 +14,8 @@
 //   whole      the proxy never takes over a round that the program has begun
 //
 // Threads  one thread of its own, which calls the session as a program would. A lane of the session calls due().
-// Locks    mutex_ before the session's. It is unlocked while the proxy waits for a round: `standing_` and `open_`
-// name the round's owner.
+// Locks    mutex_ before the session's. It is unlocked while the proxy waits for a round: `proxy_runs_` and `open_`
+//          name the round's owner.
 // Failure  after the session's end the stored results are still returned; then the session's status.
 #include <condition_variable>
 #include <deque>
@@ -82,7 +81,6 @@ class StragglerProxy final : public SessionCalls {
   Status level(std::string_view what, bool for_good = false);
   // kInvalid: results are stored for the program.
   Status check_level(std::string_view what) const;
-  std::uint64_t behind() const;  // stored results
 
   const Stragglers how_;
 
@@ -94,9 +92,9 @@ class StragglerProxy final : public SessionCalls {
 
   mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
-  bool stop_ = false, over_ = false;
-  bool standing_ = false;            // the proxy runs a round
-  std::uint64_t playing_ = 0;        // the number of that round
+  bool stop_ = false, disabled_ = false;
+  bool proxy_runs_ = false;          // the proxy runs a round
+  std::uint64_t proxy_round_ = 0;    // the number of that round
   bool open_ = false;                // the program's own round is open
   std::uint64_t rounds_ = 0;         // ended rounds, by either owner
   std::uint64_t proxied_ = 0;        // rounds that the proxy ran

@@ -20,7 +20,7 @@ namespace {
 
 using device::Address;
 
-// `told` on the GPU: the number of bytes written, and the answers.
+// The report of an encoder on the GPU: the number of bytes written, and the answers.
 constexpr std::size_t kMaxAnswers = 256;
 constexpr std::size_t kReportBytes = 8 + 4 * kMaxAnswers;
 constexpr std::size_t kMaxPlans = 256;

@@ -21,7 +21,7 @@ Status failed(std::string_view doing, int why) {
   return {Code::kIo, fmt::format("{}: {}", doing, std::strerror(why))};
 }
 
-constexpr int kLook = 100;  // ms: interval at which a wait checks whether it was withdrawn
+constexpr int kLook = 100;  // ms: interval at which a wait checks whether it was cancelled
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;

@@ -17,7 +17,7 @@ namespace tithe::rendezvous {
 // The time until which to wait, and a function that ends the wait early (Launch::interrupted).
 struct Deadline {
   using Time = std::chrono::steady_clock::time_point;
-  // NOLINTNEXTLINE(google-explicit-constructor): a point in time converts to a deadline without withdrawal
+  // NOLINTNEXTLINE(google-explicit-constructor): a point in time converts to a deadline that no function cancels
   Deadline(Time when, const std::function<bool()>* asked = nullptr) : at(when), interrupted(asked) {}
   Deadline at_most(Time sooner) const { return {std::min(at, sooner), interrupted}; }
   bool cancelled() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }
@@ -48,7 +48,7 @@ Socket accept_from(const Socket& listener);
 // Tries each address of the host once. kIo if all fail. The connected socket is non-blocking.
 Result<Socket> connect_to(const std::string& host, int port, Deadline deadline);
 
-// kTimeout at the deadline, kCancelled if the wait was withdrawn, kIo if the other side has closed.
+// kTimeout at the deadline, kCancelled if the wait was cancelled, kIo if the other side has closed.
 Status send_all(const Socket& socket, std::span<const std::uint8_t> bytes, Deadline deadline);
 Status recv_all(const Socket& socket, std::span<std::uint8_t> bytes, Deadline deadline);
 

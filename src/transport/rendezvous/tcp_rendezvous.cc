@@ -281,7 +281,7 @@ class Server {
   int unproved_closed_ = 0;  // clients that sent a valid request and no proof
 };
 
-// One conversation with rank 0. kIo: it can be retried. *whole: the result is rank 0's own answer.
+// One conversation with rank 0. kIo: it can be retried. *verified: the result is rank 0's own answer.
 Result<std::vector<Blob>> request_blobs(const Launch& launch, ByteView mine, const Socket& socket,
                                         Deadline deadline, bool* verified) {
   const auto here = [&](const Status& s) {

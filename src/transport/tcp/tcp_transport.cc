@@ -123,7 +123,7 @@ void TcpTransport::attach_control(Peer& p, std::shared_ptr<Wire> wire) {
 // `awaiting_grant` until the peer has granted the message's turn. A distrusted peer still gets small messages, so that
 // it receives the reason.
 Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("send: rank {} of {} is not a peer", peer, world())};
   Peer& p = at(peer);
   Op* op = new_op(peer, channel, id, false);
   if (!p.error.ok() && !(p.distrusted && !p.broken && bytes.size() <= kWholeBytes)) {
@@ -153,7 +153,7 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 }
 
 Status TcpTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: no peer {} of {} ranks", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: rank {} of {} is not a peer", peer, world())};
   Peer& p = at(peer);
   Op* op = new_op(peer, channel, id, true);
   if (!p.error.ok() && !p.departed) {

@@ -49,7 +49,8 @@ class TlsEnd {
   using Move = std::function<std::ptrdiff_t(std::uint8_t* bytes, std::size_t n)>;
 
   // A client passes the rank that it connects to. A server passes -1 and calls is_rank() after the client has named its
-  // rank. `met`: the other end was verified on another connection, so even its first invalid bytes count as damage.
+  // rank. `authenticated`: the other end was verified on another connection, so even its first invalid bytes count as
+  // damage.
   TlsEnd(const Credentials& credentials, Rank calls, Move send, Move receive, bool authenticated = false);
   ~TlsEnd();
   TlsEnd(const TlsEnd&) = delete;

@@ -24,8 +24,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   static constexpr std::ptrdiff_t kClosed = -1;
 
   // Takes over a non-blocking socket. Null if the system refuses to watch one more socket. `calls`: the rank expected
-  // at the other end; -1: the caller checks with is_rank() later. `met`: that rank's certificate was verified on
-  // another connection.
+  // at the other end; -1: the caller checks with is_rank() later. `authenticated`: that rank's certificate was
+  // verified on another connection.
   static std::shared_ptr<Wire> adopt(asio::io_context& context, UniqueFd socket,
                                      const Credentials* credentials = nullptr, Rank calls = -1,
                                      bool authenticated = false);

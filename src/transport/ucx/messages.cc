@@ -60,7 +60,7 @@ std::size_t UcxTransport::piece_bytes(const Peer& peer) const {
 bool UcxTransport::acknowledged(std::size_t bytes) const { return window_ > 0 && bytes > kSmallMessage; }
 
 Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("send: no peer {} of {} ranks", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("send: rank {} of {} is not a peer", peer, world())};
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   Op* op = new_op(peer, id, false);
   if (!p.error.ok()) {
@@ -87,7 +87,7 @@ Status UcxTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
 }
 
 Status UcxTransport::recv(Rank peer, Channel channel, Bytes into, OpId id) {
-  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: no peer {} of {} ranks", peer, world())};
+  if (!valid(peer)) return {Code::kInvalid, fmt::format("recv: rank {} of {} is not a peer", peer, world())};
   const Peer& p = peers_[static_cast<std::size_t>(peer)];
   Op* op = new_op(peer, id, true);
   if (!p.error.ok() && !p.left) {

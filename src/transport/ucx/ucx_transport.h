@@ -65,9 +65,9 @@ class UcxTransport final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Control words between transports: a proof; kFailed adds a text after its proof.
+  // Messages between transports: a proof; kFailed adds a text after its proof.
   enum class ControlMessage : std::uint32_t { kHello, kFarewell, kAnswer, kFailed };
-  static constexpr int kProofMessages = 3;  // the words that consist of a proof only
+  static constexpr int kProofMessages = 3;  // the messages that consist of a proof only
   static constexpr std::size_t kMaxErrorText = 300;
 
   struct Peer {
@@ -87,8 +87,8 @@ class UcxTransport final : public Transport {
     bool shares_memory = false;  // it is on this machine, and UCX may use its memory
     std::uint32_t pieces = 0;    // the number of the next piece to it
     std::uint64_t bytes_received = 0;
-    std::array<Secret, kProofMessages> own_proofs = {};       // the proofs of this rank's words to it
-    std::array<Secret, kProofMessages> expected_proofs = {};  // the expected proofs of its words
+    std::array<Secret, kProofMessages> own_proofs = {};       // the proofs of this rank's messages to it
+    std::array<Secret, kProofMessages> expected_proofs = {};  // the expected proofs of its messages
     std::vector<std::uint8_t> failure_text = {};              // the kFailed message, while it is being sent
     Status error = {};  // not ok: the reason why nothing more can be exchanged
   };
@@ -112,8 +112,8 @@ class UcxTransport final : public Transport {
 
     // A long message, after its announcement.
     bool in_pieces = false;
-    bool busy =
-        false;  // post_pieces() or cancel_requests() is running: nested calls of post_pieces() return at once
+    // post_pieces() or cancel_requests() is running: nested calls of post_pieces() return at once.
+    bool busy = false;
     bool drains = false;                    // pieces are received without a buffer
     bool stopped = false;                   // no further piece is posted
     std::uint32_t number = 0;               // of the next piece
@@ -162,8 +162,8 @@ class UcxTransport final : public Transport {
   Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                      const std::function<bool()>& interrupted);
   void handle_failure(Peer& peer, ByteView said);
-  Secret proof(ControlMessage word, Rank from, Rank to,
-               ByteView text = {}) const;  // proves the sender's rank
+  // Proves the sender's rank.
+  Secret proof(ControlMessage word, Rank from, Rank to, ByteView text = {}) const;
   void break_off(Peer& peer, const Status& why);
   void cancel_receives(Peer& peer);
   bool wait_for_event(std::chrono::nanoseconds most);  // true if woken
@@ -200,7 +200,7 @@ class UcxTransport final : public Transport {
   std::vector<Piece*> free_pieces_;
   std::vector<Completion> done_;  // from next_ on: not returned yet
   std::size_t next_ = 0;
-  bool listening_ = false;           // the receive for control words is posted
+  bool listening_ = false;           // the receive for control messages is posted
   void* control_request_ = nullptr;  // its request
   std::array<std::uint8_t, kSecretBytes + kMaxErrorText> control_buffer_ = {};  // its buffer
   std::string connect_error_;  // why this rank failed to connect

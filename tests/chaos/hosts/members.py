@@ -234,17 +234,17 @@ INTRODUCTION = f"""\
 `make chaos`: {len(NAMES)} ranks begin, each a process in a network namespace of its own behind a link of {LINK};
 timeout {TIMEOUT:.0f} s, `topk:ratio=0.1`, {VALUES} values, {ROUNDS} rounds, a board in a folder.
 
-Phases: `open`, `meet`: before it comes, and before it connects, as the job begins; `encode`; `exchange`: with frames
-under way on a slow line; `between`, `commit`, `propose` (with a proposal under way); `reform`, `connect`: another rank
-was killed before, and the victim is struck as it leaves the old group, or before it connects to the new one.
-Victims: `two` at once; `last of a host`: ranks share hosts as 2+2+1, and strategies are those for hosts. `cut`: the
-victim sees neither the others nor the board until they have ended; `return`: it is killed and started anew at once,
-under its old name.
+Phases: `open`, `meet`: at the begin of the job, before the victim registers, and before it connects; `encode`;
+`exchange`: with frames under way on a slow line; `between`, `commit`, `propose` (with a proposal under way); `reform`,
+`connect`: another rank was killed before, and the fault begins when the victim leaves the old group, or before it
+connects to the new one. Victims: `two` at once; `last of a host`: ranks share hosts as 2+2+1, with the strategies for
+hosts. `cut`: the victim reaches neither the other ranks nor the board until these have ended; `return`: it is killed
+and restarted at once, under its old name.
 
-The columns: which survivors did all rounds; from the fault to the end of the next round on the last of them; rounds
-whose ledger was added up over all members, and what was wrong with it, with what a rank owes between two rounds, or
-with the ranks that it has booked as lost; final parameters; processes that did not end. In the meeting all are waited
-for: nobody begins without.
+The columns: the survivors that did all rounds; the time from the fault to the end of the next round on the last
+survivor; the rounds with a complete ledger over all members, or the defects of the ledger, of a residual between two
+rounds, or of the count of lost ranks; final parameters; processes that did not end. At the begin of the job all ranks
+wait for each other.
 """
 
 

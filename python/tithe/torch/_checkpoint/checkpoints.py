@@ -79,9 +79,8 @@ class Checkpoints:
         self._patience = state._session_options()[1].patience
         self._on_all_ranks(f"{_DOING}()", lambda: files.make(self._folder))
         hosts = folders_of(self._folder, self._group) if neighbours else [list(range(self._world))]
-        self._folder_ranks = next(
-            ranks for ranks in hosts if self._rank in ranks
-        )  # the ranks that share this rank's folder
+        # The ranks that share this rank's folder
+        self._folder_ranks = next(ranks for ranks in hosts if self._rank in ranks)
         self._writes = self._rank == self._folder_ranks[0]  # whether this rank writes the manifest and the model
         self._copies = next_host(hosts)
         self._load()

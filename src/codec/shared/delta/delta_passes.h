@@ -90,7 +90,7 @@ constexpr std::uint32_t decode_entry(unsigned frequency, unsigned distance, unsi
   return (frequency - 1) | distance << 11 | symbol << 22;
 }
 
-// Bits from the lowest on. put() stores 8 bytes, of which the next call overwrites those that are not complete.
+// Writes bits from the lowest on. put() stores 8 bytes, and the next call overwrites all incomplete bytes.
 class BitWriter {
  public:
   explicit BitWriter(std::uint8_t* at) : at_(at) {}
@@ -126,7 +126,7 @@ class BitReader {
     position_ += bits;
     return value;
   }
-  // All bits were taken, none too many, and those that fill the last byte are 0.
+  // True if exactly all bits were read, and the padding of the last byte is 0.
   bool over() const {
     return position_ <= bits_ && bits_ - position_ < 8 &&
            (position_ % 8 == 0 || at_[position_ / 8] >> position_ % 8 == 0);
