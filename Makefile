@@ -50,7 +50,7 @@ test: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test; of
 	@$(MAKE) --no-print-directory rtl-if-there
 
 rtl-if-there:
-	@if tools/setup.sh build rtl; then $(MAKE) --no-print-directory rtl; else echo 'test: no Verilator, so the benches of rtl/ did not run'; fi
+	@if tools/setup.sh build rtl; then $(MAKE) --no-print-directory rtl; else echo 'test: no Verilator, so the benches of card/rtl/ did not run'; fi
 
 test-again: ## what failed in the last run of the tests, one after the other
 	@ctest --test-dir $(BUILD) --output-on-failure --rerun-failed
@@ -71,24 +71,24 @@ test-arm: ## golden frames and codecs on arm64, cross-compiled and emulated; not
 	@cmake --build --preset arm --parallel $(JOBS) --target processor_tests
 	@ctest --test-dir build/arm --output-on-failure --no-tests=error --parallel $(JOBS) $(if $(FILTER),-R '$(FILTER)')
 
-rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (docs/inside/card_rtl.md)
+rtl: build ## the card's engine in simulation, each module's bench: FLOATS=1000000 MUTANTS=10000 SEED= WAVES=1 (card/docs/card_rtl.md)
 	@tools/setup.sh build rtl
-	@$(MAKE) --no-print-directory -C rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
+	@$(MAKE) --no-print-directory -C card/rtl -j $(JOBS) -O run BUILD=$(CURDIR)/$(BUILD)
 
 rtl-full: ## the same with 10^7 values for each engine and width, and 10^6 mutated frames over the card's widths
 	@$(MAKE) --no-print-directory rtl FLOATS=10000000 MUTANTS=250000
 
 rtl-lint: ## Verilator's -Wall and slang on the engine, at every width
 	@tools/setup.sh rtl rtl-tools
-	@.setup/rtl-venv/bin/python rtl/lint.py
+	@.setup/rtl-venv/bin/python card/rtl/lint.py
 
 rtl-cost: ## LUTs, registers, memory and clock by width, for ECP5 and Virtex-7; hours for all: ONLY=compress-64,card-256 SEEDS=1 LIMIT=25 PLACES=1
 	@tools/setup.sh rtl-tools
-	@.setup/rtl-venv/bin/python rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1) --limit $(or $(LIMIT),25) $(if $(PLACES),--places-alone)
+	@.setup/rtl-venv/bin/python card/rtl/cost.py --only "$(ONLY)" --seeds $(or $(SEEDS),1) --limit $(or $(LIMIT),25) $(if $(PLACES),--places-alone)
 
 rtl-prove: ## proofs of the small modules, and mutations that they refuse: ONLY=
 	@tools/setup.sh rtl-tools
-	@.setup/rtl-venv/bin/python rtl/prove.py --only "$(ONLY)"
+	@.setup/rtl-venv/bin/python card/rtl/prove.py --only "$(ONLY)"
 
 lint: ## format, static analysis, floors, documents
 	@tools/setup.sh build lint docs
@@ -114,13 +114,13 @@ chaos-seeds: build ## 100,000 seeded worlds of ranks, delays and faults: SEEDS= 
 
 chaos: chaos-jobs chaos-members ## kills, freezes and cuts off real processes in network namespaces: both tables
 
-chaos-jobs: build ## of jobs that end then; writes bench/results/chaos.md: ONLY= OUT= TRANSPORT= (tests/chaos/README.md)
+chaos-jobs: build ## of jobs that end then; writes lab/results/chaos.md: ONLY= OUT= TRANSPORT= (tests/chaos/README.md)
 	@$(PY) tests/chaos/hosts/matrix.py --rank $(CURDIR)/$(BUILD)/tests/chaos_rank --only "$(ONLY)" \
-	  $(if $(TRANSPORT),--transport $(TRANSPORT)) --out $(or $(OUT),$(if $(ONLY)$(TRANSPORT),/dev/stdout,bench/results/chaos.md))
+	  $(if $(TRANSPORT),--transport $(TRANSPORT)) --out $(or $(OUT),$(if $(ONLY)$(TRANSPORT),/dev/stdout,lab/results/chaos.md))
 
-chaos-members: build ## of jobs that go on; writes bench/results/chaos_members.md: ONLY= OUT=; in pieces: RAW=file FOR=seconds
+chaos-members: build ## of jobs that go on; writes lab/results/chaos_members.md: ONLY= OUT=; in pieces: RAW=file FOR=seconds
 	@$(PY) tests/chaos/hosts/members.py --rank $(CURDIR)/$(BUILD)/tests/chaos_member --only "$(ONLY)" \
-	  $(if $(RAW),--raw $(RAW)) $(if $(FOR),--for $(FOR)) --out $(or $(OUT),$(if $(ONLY),/dev/stdout,bench/results/chaos_members.md))
+	  $(if $(RAW),--raw $(RAW)) $(if $(FOR),--for $(FOR)) --out $(or $(OUT),$(if $(ONLY),/dev/stdout,lab/results/chaos_members.md))
 
 # UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out.
 TSAN_TESTS := Session.*:*TransportSuite*/loop:*FailureSuite*/ring_3_lanes2:*FailureSuite*/gather_3_lanes2:Chaos*
@@ -131,73 +131,73 @@ tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@UCX_MEM_EVENTS=no UCX_MEM_MMAP_HOOK_MODE=none TITHE_CHAOS_SEEDS=$(or $(SEEDS),100) $(BUILD)/tsan/tests/threads_tests --gtest_brief=1 --gtest_filter='$(TSAN_TESTS)'
 
 bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
-	@{ $(WITH) $(BUILD)/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
-	   $(WITH) $(BUILD)/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
+	@{ $(WITH) $(BUILD)/lab/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
+	   $(WITH) $(BUILD)/lab/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
 
 bench-engine: build ## the engine's own CPU time per step, on BERT-base's list: RANKS=2,4,16,64
-	@$(BUILD)/bench/bench_engine --ranks $(or $(RANKS),2,4,16,64)
+	@$(BUILD)/lab/bench/bench_engine --ranks $(or $(RANKS),2,4,16,64)
 
 bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: hidden time, and what each feature is worth: PASSES=3 OUT=folder
-	@for table in hidden breakdown; do $(PY) bench/replay_tables.py $$table --passes $(or $(PASSES),3) $(if $(OUT),--out $(OUT)/replay_$$table.md) || exit 1; done
+	@for table in hidden breakdown; do $(PY) lab/bench/replay_tables.py $$table --passes $(or $(PASSES),3) $(if $(OUT),--out $(OUT)/replay_$$table.md) || exit 1; done
 
 bench-published: build ## gains that papers published, beside those of `tithe simulate` on their testbeds: ONLY=hipress_ec2 OUT=
-	@$(PY) bench/published.py $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+	@$(PY) lab/bench/published.py $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
 bench-plan: build ## is the plan as good as the best found by hand? on emulated hosts, as root: LINKS= MODELS= RESUME=1 FOR=seconds OUT=
-	@$(PY) bench/plan_by_hand.py $(if $(LINKS),--links $(LINKS)) $(if $(MODELS),--models $(MODELS)) $(if $(RESUME),--resume) \
+	@$(PY) lab/bench/plan_by_hand.py $(if $(LINKS),--links $(LINKS)) $(if $(MODELS),--models $(MODELS)) $(if $(RESUME),--resume) \
 	  $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
 
 bench-plan-policies: build ## the planner's policies on the testbeds of four papers, simulated: OUT=
-	@$(PY) bench/plan_policies.py $(if $(OUT),--out $(OUT))
+	@$(PY) lab/bench/plan_policies.py $(if $(OUT),--out $(OUT))
 
 bench-groups: build ## a model's small tensors as groups and alone, beside one message of the same bytes: MODEL= RANKS=4
-	@$(BUILD)/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))
+	@$(BUILD)/lab/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))
 
 bench-propose: build ## what other choices cost a job that goes on: steps while they are built and at the switch
-	@$(BUILD)/bench/bench_propose
-	@$(BUILD)/bench/bench_propose --from fp8 --to fp32
-	@$(BUILD)/bench/bench_propose --from fp32 --to fp8
+	@$(BUILD)/lab/bench/bench_propose
+	@$(BUILD)/lab/bench/bench_propose --from fp8 --to fp32
+	@$(BUILD)/lab/bench/bench_propose --from fp32 --to fp8
 
 bench-sync: build ## fp32 all-reduces of Gloo, OpenMPI and tithe in turn, 4 ranks: LINKS=tcp,memory,1gbit,100mbit SIZES=64KB,1MB,25MB,100MB OUT=
 	@tools/setup.sh build mpi || echo 'bench-sync: no OpenMPI, so its column stays empty'
-	@$(PY) bench/gloo_vs_tithe.py $(if $(LINKS),--links $(LINKS)) $(if $(SIZES),--sizes $(SIZES)) $(if $(OUT),| tee $(OUT))
+	@$(PY) lab/bench/gloo_vs_tithe.py $(if $(LINKS),--links $(LINKS)) $(if $(SIZES),--sizes $(SIZES)) $(if $(OUT),| tee $(OUT))
 
 bench-wire: core ## how much of a link a round uses: strategies x codecs x sizes x hosts x links x queues, as root: MINUTES=15 (0: all cells) HOSTS= LINKS= OUT=
-	@$(PY) bench/wire.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(LINKS),--links $(LINKS)) $(if $(OUT),--write $(OUT))
+	@$(PY) lab/bench/wire.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(LINKS),--links $(LINKS)) $(if $(OUT),--write $(OUT))
 
 bench-truth: build ## is the simulator right? predicted beside measured steps on emulated hosts, as root: LINKS= HOSTS= MODELS= CODECS= RESUME=1 FOR=seconds OUT=
-	@$(PY) bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
+	@$(PY) lab/bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
 	  $(if $(CODECS),--codecs $(CODECS)) $(if $(RESUME),--resume) $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
 
 bench-strategies: core ## strategy auto beside those that it may take, on emulated hosts, as root: PLACES=2,2x2 LINKS= CODECS= MB= ROUNDS= OUT=
-	@$(PY) bench/strategies.py $(if $(PLACES),--places $(PLACES)) $(if $(LINKS),--links $(LINKS)) $(if $(CODECS),--codecs $(CODECS)) \
+	@$(PY) lab/bench/strategies.py $(if $(PLACES),--places $(PLACES)) $(if $(LINKS),--links $(LINKS)) $(if $(CODECS),--codecs $(CODECS)) \
 	  $(if $(MB),--megabytes $(MB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--write $(OUT))
 
 bench-auto: core ## codec auto: steps until a plan, and until a link that changes is answered, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
-	@$(PY) bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))
+	@$(PY) lab/bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))
 
 bench-frameworks: core jax keras mxnet deepspeed ## each framework: tests that it has, accuracy and time beside its own all-reduce, on emulated hosts, as root: ONLY= LINK= STEPS= OUT=
-	@$(PY) bench/frameworks.py $(if $(ONLY),--only $(ONLY)) $(if $(LINK),--link $(LINK)) $(if $(STEPS),--steps $(STEPS)) $(if $(OUT),--write $(OUT))
+	@$(PY) lab/bench/frameworks.py $(if $(ONLY),--only $(ONLY)) $(if $(LINK),--link $(LINK)) $(if $(STEPS),--steps $(STEPS)) $(if $(OUT),--write $(OUT))
 
 study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) -m study.accuracy
+	@exec $(PY) -m lab.study.accuracy
 
 study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) -m study.optimizers
+	@exec $(PY) -m lab.study.optimizers
 
 study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) -m study.adam
+	@exec $(PY) -m lab.study.adam
 
 study-members: ## what it costs to lose and regain ranks every 30 s: SEEDS= STEPS= EVERY= RESUME= DATA= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
-	@exec $(PY) -m study.elastic
+	@exec $(PY) -m lab.study.elastic
 
 clean: ## removes what was built (not .venv)
 	@rm -rf $(BUILD) build-wheel python/tithe/*.so

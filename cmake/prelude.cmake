@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The texts of src/lang/runtime/prelude.def and the CUDA kernels src/codec/NAME/NAME.cu as a part of the library. Run by
-# the build as a script as well (cmake -DFROM=src -DTO=... "-DCUDA=names" -P prelude.cmake), which writes them as strings
+# The texts of lang/runtime/prelude.def and the CUDA kernels src/codec/NAME/NAME.cu as a part of the library. Run by
+# the build as a script as well (cmake -DFROM=tree -DTO=... "-DCUDA=names" -P prelude.cmake), which writes them as strings
 # into one source: a kernel as tithe::NAME::kCudaText.
 set(line_of "^TITHE_PRELUDE_[A-Z]+\\(([A-Za-z0-9]+), ([a-z0-9_]+)\\).*")
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -26,14 +26,14 @@ if(CMAKE_SCRIPT_MODE_FILE)
   string(APPEND out "\n}  // namespace tithe::lang\n")
   foreach(name IN LISTS CUDA)
     string(APPEND out "\nnamespace tithe::${name} {\n")
-    add_text(kCudaText codec/${name}/${name}.cu)
+    add_text(kCudaText src/codec/${name}/${name}.cu)
     string(APPEND out "\n}  // namespace tithe::${name}\n")
   endforeach()
   file(WRITE ${TO} "${out}")
   return()
 endif()
 
-set(runtime ${PROJECT_SOURCE_DIR}/src/lang/runtime)
+set(runtime ${PROJECT_SOURCE_DIR}/lang/runtime)
 set(TITHE_PRELUDE ${PROJECT_BINARY_DIR}/prelude.cc)
 file(STRINGS ${runtime}/prelude.def lines REGEX "^TITHE_PRELUDE_")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${runtime}/prelude.def)
@@ -45,6 +45,6 @@ foreach(line IN LISTS lines)
   list(APPEND texts ${text})
 endforeach()
 add_custom_command(OUTPUT ${TITHE_PRELUDE}
-  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR}/src -DTO=${TITHE_PRELUDE} "-DCUDA=${cuda_names}" -P ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake
+  COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR} -DTO=${TITHE_PRELUDE} "-DCUDA=${cuda_names}" -P ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake
   DEPENDS ${texts} ${cuda_kernels} ${runtime}/prelude.def ${PROJECT_SOURCE_DIR}/cmake/prelude.cmake VERBATIM
   COMMENT "Texts of generated programs")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The programs of codecs/ as a part of the library. One source holds their texts as strings: of those that are codecs of
-# the library, and of those that are the source of GPU kernels alone (src/lang/kernel_source.h). This file writes it when
+# the library, and of those that are the source of GPU kernels alone (lang/kernel_source.h). This file writes it when
 # run as a script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dkernel_names=... -P programs.cmake. A small tool,
 # linked from the library's own objects, writes the C++ of the codecs, which is compiled once for each level
-# (src/lang/cpp/object_cache.h), so they need no compiler where they run. A cross build cannot run the tool and
+# (lang/cpp/object_cache.h), so they need no compiler where they run. A cross build cannot run the tool and
 # interprets them.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(out "// Made by cmake/programs.cmake.\n#include <array>\n\n#include \"lang/library.h\"\n\nnamespace tithe::lang {\n\n")
@@ -43,7 +43,7 @@ add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
     -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
   DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
 
-# Parts of them that are compiled, into `tithe_programs`. After `tithe_objects`.
+# Parts of them that are compiled, into `tithe_programs`. After TITHE_OBJECTS, the objects of the library.
 function(tithe_compile_programs)
   set(levels 0)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -56,14 +56,14 @@ function(tithe_compile_programs)
     file(WRITE ${folder}/built_in.cc
       "#include \"lang/cpp/object_cache.h\"\nstd::span<const tithe::lang::BuiltIn> tithe::lang::built_in() { return {}; }\n")
   else()
-    add_executable(emit_programs codecs/emit_programs.cc $<TARGET_OBJECTS:tithe_objects>)
+    add_executable(emit_programs codecs/emit_programs.cc ${TITHE_OBJECTS})
     target_include_directories(emit_programs PRIVATE include src codecs)
     target_link_libraries(emit_programs PRIVATE tithe_flags Threads::Threads ${TITHE_NEEDS} ${CMAKE_DL_LIBS})
     set(names ${own_programs})
     foreach(name IN LISTS names)
       foreach(level IN LISTS levels)
         list(APPEND made ${folder}/${name}_${level}.cc)
-        # As for a program that is compiled where it runs (src/lang/cpp/cpp_compiler.cc).
+        # As for a program that is compiled where it runs (lang/cpp/cpp_compiler.cc).
         set_source_files_properties(${folder}/${name}_${level}.cc PROPERTIES COMPILE_OPTIONS
           "-w;-O2;${march_${level}};-fno-math-errno;-fno-trapping-math;-fwrapv;-fno-strict-aliasing")
       endforeach()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from study.figures import mean, size  # noqa: E402
+from lab.study.figures import mean, size  # noqa: E402
 
 RESULT_KEYS = ("name", "kind", "codec", "step_seconds", "bytes_per_step", "accuracy", "seconds_to_target")
 RESULTS_KEYS = ("machine", "command", "ranks", "link", "seeds", "epochs")

@@ -8,7 +8,7 @@ Environment:
     RANKS=4  SEEDS=1  EPOCHS=1
     STEPS=40            a job of 40 steps, if an epoch takes too long
     RUNS="a b"          rows of rows.py, or codec/strategy; all of its table if unset
-    CARD=1              each host has a network card (docs/inside/card.md), and the table is that of cards
+    CARD=1              each host has a network card (card/docs/card.md), and the table is that of cards
     MODEL=hdc           INCEPTIONN's five layers of 500 instead of the demo's own model (`mlp`); fsdp: a transformer
                         under fully_shard, with rows fsdp-*
     TARGET=0.82         accuracy of the column "to 82%" (unset: 0.82 for one epoch, 0.86 for more)
@@ -23,16 +23,17 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "lab/hosts")]
 
 import card_report  # noqa: E402
 import hosts  # noqa: E402
 import report  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
+from lab.study import idx  # noqa: E402
+from lab.study.figures import machine, mean  # noqa: E402
 from ranks import JobFailed, Ranks  # noqa: E402
-from study import idx  # noqa: E402
-from study.figures import machine, mean  # noqa: E402
 
 DEFAULTS = {
     "LINK": "100mbit",

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import rows
-from study.models import Inputs, Transformer
-from study.texts import CONTEXT, files
+from lab.study.models import Inputs, Transformer
+from lab.study.texts import CONTEXT, files
 
 
 class Images:

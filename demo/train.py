@@ -29,12 +29,13 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT), str(ROOT / "lab/hosts")]
 
 import hosts  # noqa: E402
 import rows  # noqa: E402
 import tasks  # noqa: E402
-from study import idx, models  # noqa: E402
+from lab.study import idx, models  # noqa: E402
 
 
 def say(event: str, **fields) -> None:

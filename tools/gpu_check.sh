@@ -100,7 +100,7 @@ need_binaries() {
       exit 1
     }
     mkdir -p build/gpu-device/bin
-    ln -sf ../tests/device_tests ../tests/conformance_tests ../bench/device_speed build/gpu-device/bin/
+    ln -sf ../tests/device_tests ../tests/conformance_tests ../lab/bench/device_speed build/gpu-device/bin/
     binaries=$PWD/build/gpu-device/bin
   fi
   [ "$device" = cpu ] || export TITHE_TEST_GPU=real

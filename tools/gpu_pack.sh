@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pack=$work/gpu_pack
 mkdir -p "$pack"/{bin,lib,tools}
-cp build/gpu-device/tests/{device_tests,conformance_tests} build/gpu-device/bench/device_speed "$pack/bin/"
+cp build/gpu-device/tests/{device_tests,conformance_tests} build/gpu-device/lab/bench/device_speed "$pack/bin/"
 strip "$pack"/bin/*
 # The C library, and what comes with the driver, are the machine's own.
 ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ "^/" {print $3}' | sort -u |

@@ -97,7 +97,7 @@ def navigation() -> list[dict]:
         if shelf == "Reference":
             entries.insert(1, {"Every name in Python": NAMES})
         if shelf == "Results":
-            folder = ROOT / "bench/results"
+            folder = ROOT / "lab/results"
             others = [p for p in files(ROOT, "*.md") if p.is_relative_to(folder) and p.name != "README.md"]
             title = {p: str(p.relative_to(folder).with_suffix("")).replace("_", " ") for p in others}
             entries.insert(1, {"All results": [{title[p]: str(p.relative_to(ROOT))} for p in others]})

@@ -147,7 +147,7 @@ beside() { # name, list of packages, inner
     touch "$stamp"
   fi
 }
-case " $* " in *" rtl-tools "*) beside rtl rtl/requirements.txt ;; esac
+case " $* " in *" rtl-tools "*) beside rtl card/rtl/requirements.txt ;; esac
 case " $* " in *" jax "*) beside jax tools/requirements_jax.txt ;; esac
 case " $* " in *" keras "*) beside keras tools/requirements_keras.txt ;; esac
 case " $* " in *" mxnet "*) beside mxnet tools/requirements_mxnet.txt ;; esac

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "measure/model_list.h"
+#include "advisor/measure/model_list.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 #include "tithe/seam/graph.h"

@@ -4,7 +4,7 @@
 //
 //   typical   within a tenth of the mean payload of normally distributed values with the typical deviation, after
 //             enough rounds for the residual to become stationary (tests/conformance/typical_suite.cc); compared with
-//             the gradients of a model in bench/results/typical.md
+//             the gradients of a model in lab/results/typical.md
 //   at most   never above the bound
 #include <cstddef>
 

@@ -37,7 +37,7 @@ namespace tithe::plan {
 inline constexpr std::size_t kDefaultWholePartValues = std::size_t{1} << 20;
 // The largest part size if it is not configured and the link is unknown. The payload has about kDefaultPayload bytes,
 // so that a few parts stay in the processor's caches and a slow link is not idle between them. No chunk has less than
-// kMinPayload, because of the cost per frame (bench/results/wire.md). Codecs with small payloads have the largest
+// kMinPayload, because of the cost per frame (lab/results/wire.md). Codecs with small payloads have the largest
 // parts.
 inline constexpr std::size_t kDefaultPayload = std::size_t{1} << 20, kMinPayload = std::size_t{1} << 16;
 std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
@@ -50,7 +50,7 @@ inline constexpr double kOfMessage = 3e-6, kHandling = 3 * kOfMessage;
 // Seconds per byte for the checksum.
 inline constexpr double kCheckByte = 0.05e-9;
 // The share of a link's rate that remains if several hosts send to one rank at the same time
-// (bench/results/truth.md).
+// (lab/results/truth.md).
 inline constexpr double kManyToOne = 0.9;
 
 // The law by which payloads of a phase combine: the strategy's first law that the phase supports; nullptr: none.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from card_frames import floats, kept
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "demo"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab/hosts"))
 from hosts import command, die_with_parent
 
 SECONDS = 30

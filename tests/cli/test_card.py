@@ -20,7 +20,7 @@ from card_frames import floats, frame, kept, read_capture, transport_holds, writ
 ROOT = Path(__file__).resolve().parents[2]
 TITHE = os.environ.get("TITHE_BIN", str(ROOT / "build/tithe"))
 RTL = ROOT / "build/rtl/card-256"
-sys.path.insert(0, str(ROOT / "demo"))
+sys.path.insert(0, str(ROOT / "lab/hosts"))
 import hosts  # noqa: E402
 
 
@@ -116,7 +116,7 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
     if not RTL.exists():
         if shutil.which("verilator") is None:
             pytest.skip("no Verilator here")
-        pytest.skip(f"{RTL} is not built: make -C rtl engine")
+        pytest.skip(f"{RTL} is not built: make -C card/rtl engine")
     write_capture(tmp_path / "host.pcap", many_frames(random.Random(5)))
 
     def pass_it(came, left, to):
@@ -148,7 +148,7 @@ def test_both_engines_give_the_same_capture(mode, tmp_path):
         ("card --capture a --out b --wire eth9", 2, "two interfaces"),
         ("card --capture none.pcap --out b", 1, "none.pcap"),
         ("card --capture odd.pcap --out b", 1, "a pcap magic number"),
-        ("card --capture odd.pcap --out b --engine rtl", 2, "make -C rtl engine"),
+        ("card --capture odd.pcap --out b --engine rtl", 2, "make -C card/rtl engine"),
         ("card --capture odd.pcap --out b --rtl x", 2, "--engine rtl"),
         ("card --capture odd.pcap --out b --engine rtl --rtl none", 1, "none"),
         ("card --capture odd.pcap --out b --engine rtl --rtl /bin/true", 1, "not a program built by `make"),

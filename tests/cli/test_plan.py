@@ -172,7 +172,7 @@ def test_other_tensors_change_the_best_choice():
 
 
 STRATEGIES = ["ring", "server", "aggregator", "gather", "tree", "hosts", "hosts_ring", "hosts_gather"]
-CLUSTERS = sorted(path.stem for path in (ROOT / "clusters").glob("*.toml"))
+CLUSTERS = sorted(path.stem for path in (ROOT / "data" / "clusters").glob("*.toml"))
 
 
 def settings(where, folder):
@@ -254,7 +254,7 @@ def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
     assert axes[0] == axes[1] and axes[0][0] == "0" and float(axes[0][-1]) > 0, "both have one scale"
     steps = [float(ms) for ms in re.findall(r"<h2>[^<]*: ([\d.]+) ms,", page)]
     assert float(axes[0][-1]) >= max(steps) > float(axes[0][-2])
-    names = {t["name"] for t in json.loads((ROOT / "models/hdc.json").read_text())["tensors"]}
+    names = {t["name"] for t in json.loads((ROOT / "data/models/hdc.json").read_text())["tensors"]}
     rows = re.findall(r"<tr><td>(\d+)</td><td>(\d+)</td><td>([^<]+)</td><td>([^<]+)</td>", page)
     buckets = [row for row in rows if row[2] in names]
     assert sum(int(count) for _, count, _, _ in buckets) == len(names) == 10

@@ -91,7 +91,7 @@ def test_buckets_equal_pytorchs(cap, folder):
     import torch
 
     line = f"--model vit_b_16:scale=0.1 --ranks 1 --steps 1 --compute-scale 0 --codec fp32 --bucket-cap-mb {cap}"
-    listed = json.loads((ROOT / "models/vit_b_16.json").read_text())["tensors"]
+    listed = json.loads((ROOT / "data/models/vit_b_16.json").read_text())["tensors"]
     gradients = [torch.empty(max(int(t["values"] * 0.1), 1)) for t in listed]
     limits = [int(min(cap, 1) * 2**20), int(cap * 2**20)]
     theirs, _ = dist._compute_bucket_assignment_by_size(gradients, limits, [False] * len(gradients))

@@ -35,7 +35,7 @@ def settings(line, folder=ROOT):
 def parts(model, world=4):
     """Returns the values that each rank owns, padding included, of blocks and of the root."""
     root = blocks = 0
-    for tensor in json.loads((ROOT / f"models/{model}.json").read_text())["tensors"]:
+    for tensor in json.loads((ROOT / f"data/models/{model}.json").read_text())["tensors"]:
         row = 1 if tensor["row"] == tensor["values"] else tensor["row"]
         piece = math.ceil(tensor["values"] // row / world) * row
         if any(word.isdigit() for word in tensor["name"].split(".")):
@@ -67,7 +67,7 @@ def test_a_difference_has_its_bits_and_the_second_gather_is_almost_free():
 
 
 def test_bytes_are_those_measured(tmp_path):
-    """Those of the transformer of bench/results/sharded.md, per rank and step."""
+    """Those of the transformer of lab/results/sharded.md, per rank and step."""
     wide, width = 1280, 320
     block = {
         "in.weight": (3 * width, width), "in.bias": (3 * width, 1), "out.weight": (width, width),

@@ -310,7 +310,7 @@ def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path):
 
 def test_every_prediction_has_a_band_from_the_table_of_truth():
     done = run("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")
-    cases = (ROOT / "bench/results/truth.md").read_text().count("%)")
+    cases = (ROOT / "lab/results/truth.md").read_text().count("%)")
     assert cases > 100
     assert " times their prediction (" in done.stdout
     one = report("simulate --model hdc --link 1Gb/s --ranks 4 --codec bf16")["settings"][0]

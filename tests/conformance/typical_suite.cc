@@ -6,9 +6,9 @@
 
 #include <vector>
 
+#include "advisor/measure/codec_speed.h"
+#include "advisor/measure/gradients.h"
 #include "codec/typical.h"
-#include "measure/codec_speed.h"
-#include "measure/gradients.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe {

@@ -64,19 +64,20 @@ def installed(made, tmp_path_factory):
 def test_sdist_contains_exactly_the_build_inputs(made):
     with tarfile.open(made.sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    names.remove("bench/results/truth.md")  # how far off predictions are: the command says it with each
+    names.remove("lab/results/truth.md")  # how far off predictions are: the command says it with each
     tops = {name.split("/")[0] for name in names}
     assert tops == {
-        *("apps", "cmake", "examples", "include", "python", "src"),
-        *("clusters", "codecs", "models"),  # the command carries them
+        *("advisor", "apps", "card", "cmake", "examples", "include", "lab", "lang", "python", "src"),
+        *("codecs", "data"),  # the command carries them
         *("CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", "PKG-INFO"),
     }
-    assert not [name for name in names if name.startswith("src/") and name.endswith("_test.cc")]
+    tested = ("src/", "lang/", "advisor/", "card/")  # apps has a verb whose file ends in _test.cc
+    assert not [name for name in names if name.startswith(tested) and name.endswith("_test.cc")]
     assert not [name for name in names if name.endswith((".so", ".pyi", ".pyc")) or "results" in name]
-    folders = ("include", "src", "apps", "cmake")  # apps has a verb whose file ends in _test.cc
+    folders = ("include", "src", "lang", "advisor", "card/app", "card/model", "lab/hosts", "apps", "cmake")
     listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
     wanted = set(listed.stdout.split())
-    assert {name for name in wanted if not (name.startswith("src/") and name.endswith("_test.cc"))} <= names
+    assert {name for name in wanted if not (name.startswith(tested) and name.endswith("_test.cc"))} <= names
 
 
 def test_import_works_from_any_folder_and_gives_the_version(made, installed):

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "demo"))
+sys.path.append(str(ROOT / "lab/hosts"))
 
 # name: transport, address of rank 0, further variables
 JOBS = {

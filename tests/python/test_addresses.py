@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "demo"))
+sys.path.append(str(ROOT / "lab/hosts"))
 
 from hosts import unshare_command  # noqa: E402
 

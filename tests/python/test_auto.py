@@ -149,8 +149,8 @@ def test_ranks_with_different_allowances_are_refused():
 
 def test_bench_counts_steps_by_rules(monkeypatch):
     """With 40 steps, of which 22 precede the plan, the last 50 must not include steps before the plan."""
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    spec = importlib.util.spec_from_file_location("bench_auto", ROOT / "bench/auto.py")
+    monkeypatch.syspath_prepend(str(ROOT / "lab" / "bench"))
+    spec = importlib.util.spec_from_file_location("bench_auto", ROOT / "lab/bench/auto.py")
     auto = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(auto)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts of bench/ start, and their shared functions are only in bench/harness.py."""
+"""The scripts of lab/bench/ start, and their shared functions are only in lab/bench/harness.py."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(path for path in (ROOT / "bench").glob("*.py") if path.name != "harness.py")
+SCRIPTS = sorted(path for path in (ROOT / "lab" / "bench").glob("*.py") if path.name != "harness.py")
 
 
 @pytest.mark.parametrize("path", [p for p in SCRIPTS if "argparse" in p.read_text()], ids=lambda p: p.stem)
@@ -25,7 +25,7 @@ def test_every_script_has_a_usage_line(path):
 
 def test_tests_named_by_the_frameworks_page_exist():
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
-    line = [sys.executable, ROOT / "bench/frameworks.py", "--check"]
+    line = [sys.executable, ROOT / "lab/bench/frameworks.py", "--check"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -33,13 +33,13 @@ def test_tests_named_by_the_frameworks_page_exist():
 @pytest.mark.parametrize("repeated", ["/proc/cpuinfo", "def answer(", "def all_gather_in("])
 def test_scripts_share_their_common_code(repeated):
     assert [path.name for path in SCRIPTS if repeated in path.read_text()] == []
-    assert repeated in (ROOT / "bench/harness.py").read_text()
+    assert repeated in (ROOT / "lab/bench/harness.py").read_text()
 
 
 def test_published_rows_stay_within_their_accuracy(tmp_path):
     page = tmp_path / "published.md"
     done = subprocess.run(
-        [sys.executable, ROOT / "bench/published.py", "--out", page], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "lab/bench/published.py", "--out", page], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^(\d+) of 67 rows are within (15|30) %\.$", page.read_text(), flags=re.M)

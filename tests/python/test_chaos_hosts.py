@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "tests" / "chaos" / "hosts"), str(ROOT / "demo")]
+sys.path += [str(ROOT / "tests" / "chaos" / "hosts"), str(ROOT / "lab/hosts")]
 
 import members  # noqa: E402
 

@@ -20,7 +20,7 @@ from tithe.torch._optimizer import adapters
 
 sys.path.insert(0, str(ROOT))
 
-from study import models  # noqa: E402
+from lab.study import models  # noqa: E402
 
 WORLD = 2
 MARGIN = 0.03  # nats of loss, after training

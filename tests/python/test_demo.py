@@ -18,14 +18,14 @@ import pytest
 from processes import wait_until
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "demo"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "demo"), str(ROOT / "lab/hosts"), str(ROOT)]
 
 import card_report  # noqa: E402
 import hosts  # noqa: E402
 import report  # noqa: E402
 import report_page  # noqa: E402
 import rows  # noqa: E402
-from study import idx  # noqa: E402
+from lab.study import idx  # noqa: E402
 
 
 def idx_bytes(values: np.ndarray) -> bytes:
@@ -385,7 +385,7 @@ has = hosts.command(*made.prefix(0), "cat", "/proc/sys/net/ipv4/tcp_congestion_c
 print(made.congestion_control, has, made.notes)
 """
     enter = f"import hosts, sys; sys.exit(hosts.enter([sys.executable, '-c', {inside!r}]))"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'demo'}:{os.environ.get('PYTHONPATH', '')}"}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'lab/hosts'}:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
         [sys.executable, "-c", enter], env=env, capture_output=True, text=True, timeout=60, check=False
     )

@@ -53,10 +53,10 @@ def tree(tmp_path):
         SPDX_CC + '#pragma once\n#include "codec/shared/sparse/sparse.h"\n#include "base/fold.h"\n',
     )
     t.put("src/engine/engine.cc", SPDX_CC + '#include "codec/topk/topk.h"\n#include "fmt/format.h"\n')
-    t.put("src/lang/loader.h", SPDX_CC + '#pragma once\n#include "lang/run/walk.h"\n')
-    t.put("src/lang/run/walk.h", SPDX_CC + '#pragma once\n#include "lang/front/ast.h"\n')
-    t.put("src/lang/front/ast.h", SPDX_CC + "#pragma once\n")
-    t.put("src/lang/front/ast_test.cc", SPDX_CC + '#include "lang/loader.h"\n')
+    t.put("lang/loader.h", SPDX_CC + '#pragma once\n#include "lang/run/walk.h"\n')
+    t.put("lang/run/walk.h", SPDX_CC + '#pragma once\n#include "lang/front/ast.h"\n')
+    t.put("lang/front/ast.h", SPDX_CC + "#pragma once\n")
+    t.put("lang/front/ast_test.cc", SPDX_CC + '#include "lang/loader.h"\n')
     t.put("python/tithe/torch/_hook/job.py", SPDX_PY + "from tithe.torch._device.route import BucketRoute\n")
     t.put("README.md", "# A title\n\nSee [the guide](docs/guide.md#the-second-part) and `src/base/fold.h`.\n")
     t.put("docs/guide.md", "# Guide\n\n## The second part\n\n[back](../README.md)\n")
@@ -83,11 +83,12 @@ def test_good_tree_passes(tree, checker):
         ("src/codec/dgc/dgc.cc", '#include "base/none.h"\n', "is not there"),
         ("src/codec/shared/levels/a.cc", '#include "codec/shared/sparse/sparse.h"\n', "the room levels includes"),
         ("src/codec/shared/levels/a.cc", '#include "codec/topk/topk.h"\n', "the room levels includes"),
-        ("src/lang/front/a.h", '#include "lang/run/walk.h"\n', "the room front includes"),
-        ("src/lang/run/walk.h", '#include "lang/loader.h"\n', "src/lang is not below it"),
-        ("src/lang/hall/a.cc", "int a;\n", "'hall' is no room of src/lang"),
+        ("lang/front/a.h", '#include "lang/run/walk.h"\n', "the room front includes"),
+        ("lang/run/walk.h", '#include "lang/loader.h"\n', "lang is not below it"),
+        ("lang/hall/a.cc", "int a;\n", "'hall' is no room of lang"),
         ("src/engine/hall/a.cc", "int a;\n", "'hall' is no room of src/engine"),
-        ("src/advice/hall/a.cc", "int a;\n", "'advice/hall' has no floor"),
+        ("advisor/hall/a.cc", "int a;\n", "'advisor/hall' has no floor"),
+        ("src/engine/a.cc", '#include "lang/loader.h"\n', "lang/ is beside src/"),
         (
             "src/codec/dgc/dgc.cc",
             '#include "codec/shared/floats/floats_code.h"\n#include "codec/shared/levels/levels_code.h"\n'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists in models/ equal the output of their recipes, complete, in order, and have the published sizes."""
+"""The lists in data/models/ equal the output of their recipes, complete, in order, and have the published sizes."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MODELS = Path(__file__).parents[2] / "models"
+MODELS = Path(__file__).parents[2] / "data" / "models"
 MIB = 2**20 / 4  # values
 
 # Tensors, values and the largest tensor, as torchvision's documents and the papers give them.
@@ -58,7 +58,7 @@ def make():
 
 def test_every_file_matches_its_recipe(make):
     for name, text in make.files().items():
-        assert (MODELS / name).read_text() == text, f"{name}: run `python models/make.py`"
+        assert (MODELS / name).read_text() == text, f"{name}: run `python data/models/make.py`"
     assert sorted(path.stem for path in MODELS.glob("*.json")) == sorted(make.models()) == NAMES
 
 

@@ -22,7 +22,7 @@ def test_the_navigation_is_the_index():
 def test_navigation_contains_every_results_page():
     results = next(entries for shelf in docs.navigation() for title, entries in shelf.items() if title == "Results")
     listed = [page for entry in results for pages in entry.values() if isinstance(pages, list) for page in pages]
-    there = {str(p.relative_to(ROOT)) for p in (ROOT / "bench/results").rglob("*.md")} - {"bench/results/README.md"}
+    there = {str(p.relative_to(ROOT)) for p in (ROOT / "lab/results").rglob("*.md")} - {"lab/results/README.md"}
     assert {path for page in listed for path in page.values()} == there
     assert len({title for page in listed for title in page}) == len(listed)
 

@@ -17,7 +17,7 @@ import tithe
 
 sys.path.insert(0, str(ROOT))
 
-from study import job, report, specs  # noqa: E402
+from lab.study import job, report, specs  # noqa: E402
 
 GRADIENT = (1e-3 * np.random.default_rng(0).standard_t(3, 20_000)).astype(np.float32)
 SETTINGS = {codec["name"]: specs.settings_of(codec, GRADIENT, 0.5) for codec in tithe.codecs()}
@@ -86,7 +86,7 @@ def test_rows_are_means_and_the_table_marks_failures(tmp_path):
 def study(data, out, **settings):  # noqa: F811
     environment = {**os.environ, "DATA": str(data), "OUT": str(out), "PYTHONPATH": str(ROOT / "python"), **settings}
     return subprocess.Popen(
-        [sys.executable, "-m", "study.accuracy"],
+        [sys.executable, "-m", "lab.study.accuracy"],
         env=environment,
         cwd=ROOT,
         stdout=subprocess.PIPE,

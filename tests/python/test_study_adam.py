@@ -12,7 +12,7 @@ from test_demo import ROOT, data  # noqa: F401 (a fixture)
 sys.path.insert(0, str(ROOT))
 
 import tithe  # noqa: E402
-from study import adam, adam_verdict, arms, cells, models, variances  # noqa: E402
+from lab.study import adam, adam_verdict, arms, cells, models, variances  # noqa: E402
 
 PAIR = arms.Arm("bytes", "AdamW", "eden"), arms.Arm("bytes", "AdamW", "fp32")
 

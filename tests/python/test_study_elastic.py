@@ -10,8 +10,8 @@ from test_examples import ROOT
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(ROOT))
 
-from study import elastic  # noqa: E402
-from study.models import Task, mlp  # noqa: E402
+from lab.study import elastic  # noqa: E402
+from lab.study.models import Task, mlp  # noqa: E402
 
 STEPS = 20
 

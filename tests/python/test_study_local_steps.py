@@ -10,13 +10,13 @@ from test_examples import ENVIRONMENT, ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from study import local_report  # noqa: E402
+from lab.study import local_report  # noqa: E402
 
 
 def _study(tmp_path, **settings):
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     out = subprocess.run(
-        [*run, "-m", "study.local_steps"],
+        [*run, "-m", "lab.study.local_steps"],
         cwd=ROOT,
         env={**ENVIRONMENT, "OUT": str(tmp_path / "out.json"), **settings},
         capture_output=True, text=True, timeout=300,
@@ -45,7 +45,7 @@ def test_times_are_compared_with_a_step_without_communication(tmp_path):
 
 
 def test_the_page_has_the_tables_of_the_runs():
-    results = ROOT / "bench" / "results"
+    results = ROOT / "lab" / "results"
     for file in ("loss.json", "loss_8e-3.json"):
         table = local_report.main([str(results / "local_steps" / file)])
         assert table in (results / "local_steps.md").read_text()

@@ -14,7 +14,7 @@ from test_demo import ROOT, data  # noqa: F401 (a fixture)
 sys.path[:0] = [str(ROOT), str(ROOT / "tools/lint")]
 
 import choosing  # noqa: E402
-from study import cells, models, optimizers, verdict  # noqa: E402
+from lab.study import cells, models, optimizers, verdict  # noqa: E402
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def tree(tmp_path):
             "include/tithe/codecs.def",
             "apps/tithe/codec/choosing.def",
         ),
-        *("bench/results/study_optimizers.json", "bench/results/study_optimizers.md", "bench/results/study.json"),
+        *("lab/results/study_optimizers.json", "lab/results/study_optimizers.md", "lab/results/study.json"),
         "python/tithe/_studied.py",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -153,9 +153,9 @@ def test_tree_matches_the_studys_findings(tree):
     ("name", "old", "new", "says"),
     [
         ("docs/start/choosing.md", "| yes |", "| no |", "differs from what it is written from"),
-        ("bench/results/study_optimizers.md", "**yes**", "no", "differs from what it is written from"),
+        ("lab/results/study_optimizers.md", "**yes**", "no", "differs from what it is written from"),
         (
-            "bench/results/study_optimizers.json",
+            "lab/results/study_optimizers.json",
             '"codec": "topk"',
             '"codec": "fft"',
             "differs from what it is written from",

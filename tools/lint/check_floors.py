@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Includes go down the floors only (HACKING.md, "The floors"), and public headers compile on their own.
 
-A folder may include its own floor and those below. `codec` and `transport` never include each other, one codec never
-includes another's folder, nor one transport another's. Folders of one floor must not include each other in a circle.
-Codecs share rooms: src/codec/shared/common and the rooms in ROOMS; a codec includes at most two of these beside common.
-The codec language and the engine have rooms too; a subfolder of theirs that is not in ROOMS is refused. tests/support
-is only for tests. No codec reads the machine or the environment: the caller of a codec chooses its impl.
+The libraries lang/, advisor/ and card/ are beside src/ and have floors too; SEAMS lists the only folders of src/ that
+include them. A folder may include its own floor and those below. `codec` and `transport` never include each other, one
+codec never includes another's folder, nor one transport another's. Folders of one floor must not include each other in
+a circle. Codecs share rooms: src/codec/shared/common and the rooms in ROOMS; a codec includes at most two of these
+beside common. The codec language and the engine have rooms too; a subfolder of theirs that is not in ROOMS is refused.
+tests/support is only for tests. No codec reads the machine or the environment: the caller of a codec chooses its impl.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FLOORS = {
     "frame": 1,
     "codec": 2,
     "transport": 2,
-    "card": 3,
+    "card/model": 3,
     "feedback": 3,
     "strategy": 3,
     "lang": 3,
@@ -34,12 +35,15 @@ FLOORS = {
     "catalogue": 4,
     "plan": 4,
     "engine": 5,
-    "advice/sim": 6,
-    "advice/planner": 7,
-    "measure": 7,
-    "advice/auto": 8,
+    "advisor/sim": 6,
+    "advisor/planner": 7,
+    "advisor/measure": 7,
+    "advisor/auto": 8,
 }
-HALLS = {"advice"}  # folders whose rooms have floors of their own
+HALLS = {"advisor", "card"}  # folders whose rooms have floors of their own
+# The libraries beside src/, and the folders of src/ that include them.
+SEAMS: dict[str, set[str]] = {"lang": {"catalogue"}, "advisor": set(), "card": set()}
+ABOVE = {"card/app", "card/bench"}  # above all floors, as apps/
 # A public header has the floor of the folder that implements it.
 PUBLIC = {
     "status": "base", "byte_view": "base", "hd": "base", "limits": "base",
@@ -56,7 +60,7 @@ PUBLIC = {
     "session": "engine", "options": "engine", "stats": "engine", "tithe": "engine",
 }  # fmt: skip
 # The rooms of a folder: a room, and the rooms that it may include. A codec's own folder is above the rooms of
-# src/codec/shared; the files of src/lang itself are above its rooms, which must not include them.
+# src/codec/shared; the files of lang itself are above its rooms, which must not include them.
 ROOMS = {
     "codec": {
         "common": (),
@@ -98,13 +102,21 @@ def folder_of(relative: str) -> tuple[str, str] | None:
     parts = relative.split("/")
     if parts[:2] == ["include", "tithe"]:
         return PUBLIC.get(Path(parts[-1]).stem, f"? {relative}"), ""
+    if parts[0] in SEAMS:
+        parts = ["src", *parts]
     if parts[0] == "src" and len(parts) > 3 and parts[1] in HALLS:
-        return f"{parts[1]}/{parts[2]}", parts[3] if len(parts) > 4 else ""
+        hall = f"{parts[1]}/{parts[2]}"
+        return None if hall in ABOVE else (hall, parts[3] if len(parts) > 4 else "")
     if parts[:3] == ["src", "codec", "shared"]:
         parts = ["src", "codec", *parts[3:]]
     if parts[0] == "src" and len(parts) > 2:
         return parts[1], parts[2] if len(parts) > 3 else ""
-    return None  # apps, python, tests and bench are above all floors
+    return None  # apps, python, tests and lab are above all floors
+
+
+def place_of(folder: str) -> str:
+    """The path of a folder with a floor, or of a file in it."""
+    return folder if folder.split("/")[0] in SEAMS else f"src/{folder}"
 
 
 def check(root: Path) -> Iterator[Problem]:
@@ -119,7 +131,7 @@ def check(root: Path) -> Iterator[Problem]:
             yield path, 1, f"'{here[0]}' has no floor: add it to tools/lint/check_floors.py"
             continue
         if here[0] in CLOSED and here[1] and here[1] not in ROOMS[here[0]]:
-            yield path, 1, f"'{here[1]}' is no room of src/{here[0]}: add it to tools/lint/check_floors.py"
+            yield path, 1, f"'{here[1]}' is no room of {place_of(here[0])}: add it to tools/lint/check_floors.py"
             continue
         public = path.is_relative_to(root / "include")
         test = path.name.endswith("_test.cc")
@@ -130,20 +142,26 @@ def check(root: Path) -> Iterator[Problem]:
             if not match:
                 continue
             name = match[1]
-            target = f"include/{name}" if name.startswith("tithe/") else f"src/{name}"
+            target = f"include/{name}" if name.startswith("tithe/") else place_of(name)
             if name.startswith("support/") and not test:
                 yield path, number, f'"{name}" is for tests'
             if not (root / target).is_file():
                 if not name.startswith("tithe/") and name.split("/")[0] not in FLOORS:
                     continue  # a library's header in quotes
-                yield path, number, f'"{name}" is not there (paths start at src/ or include/)'
+                yield path, number, f'"{name}" is not there (paths start at src/, include/ or the root)'
                 continue
             there = folder_of(target)
+            if there is None and test:
+                continue  # a test includes a bench
             if there is None or there[0] not in FLOORS:
                 yield path, number, f'"{name}" has no floor: add it to tools/lint/check_floors.py'
                 continue
             if public and not name.startswith("tithe/"):
                 yield path, number, f'a public header includes "{name}", which users do not have'
+            library = there[0].split("/")[0]
+            if library in SEAMS and here[0].split("/")[0] not in (library, *SEAMS[library]) and not test:
+                if path.is_relative_to(root / "src"):
+                    yield path, number, f'{here[0]} includes "{name}": {library}/ is beside src/ (SEAMS)'
             up = FLOORS[there[0]] - FLOORS[here[0]]
             if up > 0 and not test:
                 yield (
@@ -160,7 +178,7 @@ def check(root: Path) -> Iterator[Problem]:
             elif here[0] == there[0] and here[1] in (own := ROOMS.get(here[0], {})) and not test:
                 below = (here[1], *own[here[1]], *([""] if here[0] == "codec" or name.startswith("tithe/") else []))
                 if there[1] not in below:
-                    what = there[1] if there[1] in own else f"src/{there[0]}"
+                    what = there[1] if there[1] in own else place_of(there[0])
                     yield path, number, f'the room {here[1]} includes "{name}": {what} is not below it'
             elif here[0] == there[0] == "codec" and there[1] in ROOMS["codec"]:
                 if here[1] and there[1] != "common" and not test:

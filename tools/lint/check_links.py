@@ -19,7 +19,8 @@ LINK = re.compile(r"!?\[(?:[^\]\\]|\\.)*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\
 REFERENCE = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$")
 HTML = re.compile(r"<(?:img|a)\b[^>]*\b(?:src|href)=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`]+)`")
-PATH = re.compile(r"^(?:src|include|docs|tests|tools|bench|apps|python|demo|examples|rtl|\.ci)/[\w./+-]*$")
+FOLDERS = r"src|lang|advisor|card|lab|data|include|docs|tests|tools|apps|python|demo|examples|\.ci"
+PATH = re.compile(rf"^(?:{FOLDERS})/[\w./+-]*$")
 RULE = re.compile(r"^\|(?:\s*:?-+:?\s*\|)+\s*$")
 BUILT = ("demo/out",)  # created by a run, not part of the tree
 

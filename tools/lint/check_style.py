@@ -28,6 +28,7 @@ CODE = (
     "CMakeLists.txt",
     "Makefile",
 )
+LIBRARIES = ("src", "lang", "advisor", "card/model")
 LONG_FILE = 400  # a note
 TOO_LONG_FILE = 500  # refused: a concept is missing
 LONG_LINE = 120
@@ -61,7 +62,8 @@ def check(root: Path) -> Iterator[Problem]:
             )
         elif len(lines) > LONG_FILE:
             print(f"note: {path.relative_to(root)}: {len(lines)} lines (aim: {LONG_FILE})", file=sys.stderr)
-        library = path.suffix == ".cc" and path.is_relative_to(root / "src") and not path.stem.endswith("_test")
+        inside = any(path.is_relative_to(root / folder) for folder in LIBRARIES)
+        library = inside and path.suffix == ".cc" and not path.stem.endswith("_test")
         for number, line in enumerate(lines, 1):
             if len(line) > LONG_LINE and path.suffix in (".h", ".cc", ".cu", ".py"):
                 yield path, number, f"{len(line)} characters (at most {LONG_LINE})"
@@ -80,13 +82,13 @@ def check(root: Path) -> Iterator[Problem]:
         if path.suffix in (".h", ".cc", ".cu", ".py", ".sh", ".def") and not SNAKE.match(path.name):
             yield path, 1, "file names are snake_case"
         shared_names = path.is_relative_to(root / "src/transport")  # each transport has the same file names
-        if path.is_relative_to(root / "src") and not shared_names and path.suffix in (".h", ".cc", ".cu"):
+        if inside and not shared_names and path.suffix in (".h", ".cc", ".cu"):
             names[path.name].append(path)
     for same in names.values():
         for path in same[1:]:
             yield path, 1, f"a second file of this name: {same[0].relative_to(root)}"
     for path in files(root, "*.md"):
-        if not path.is_relative_to(root / "bench/results"):
+        if not path.is_relative_to(root / "lab/results"):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if IN_DOCUMENT.search(line):
                     yield path, number, A_CLAUSE

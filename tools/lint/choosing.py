@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the statements on codecs under optimizers against the committed studies (study_optimizers.json and, for one
-column, study.json): docs/start/choosing.md and bench/results/study_optimizers.md; the output of `tithe codecs NAME`
+column, study.json): docs/start/choosing.md and lab/results/study_optimizers.md; the output of `tithe codecs NAME`
 (apps/tithe/codec/choosing.def); the table of tithe.torch.attach() (python/tithe/_studied.py). It also checks that the
 default of sessions is indistinguishable from fp32. --write writes the files; without it they are compared."""
 
@@ -17,12 +17,12 @@ from tree import Problem, report
 HERE = Path(__file__).parents[2].resolve()
 sys.path.insert(0, str(HERE))
 
-from study import verdict  # noqa: E402
+from lab.study import verdict  # noqa: E402
 
 OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
 FIRST = "SGD 0.5, tuned rate"  # the study of `make study`: an MLP, with the loss that counts as noise there
 # attach(optimizer=...) sends these without a warning: the fewest bytes that hold here and in
-# bench/results/study_adam.md.
+# lab/results/study_adam.md.
 DEFAULTS = {FIRST: "eden:bits=3", "SGD 0.9": "eden:bits=3", "tithe's AdamW": "eden:bits=3"}
 # The column of the study for words in a row of the page's first table; the first match counts.
 COLUMNS = {
@@ -141,10 +141,10 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
 
 
 def check(root: Path, write: bool) -> Iterator[Problem]:
-    page, results = root / "docs/start/choosing.md", root / "bench/results/study_optimizers.md"
+    page, results = root / "docs/start/choosing.md", root / "lab/results/study_optimizers.md"
     header = root / "include/tithe/options.def"
     details = json.loads(results.with_suffix(".json").read_text())
-    study, first = verdict.Study(details), first_study(root / "bench/results/study.json")
+    study, first = verdict.Study(details), first_study(root / "lab/results/study.json")
     codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
     new = {
         page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),

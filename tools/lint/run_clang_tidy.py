@@ -29,7 +29,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2].resolve()
 ONE_TARGET = ("--extra-arg=-DHWY_COMPILE_ONLY_STATIC",)
-CHECKED = ("src", "apps", "python")
+CHECKED = ("src", "lang", "advisor", "card", "apps", "lab/hosts", "python")
+# Folders that includes start at, beside that of the file.
+BASES = ("include", "src", ".", "apps/tithe", "card/app", "lab/hosts")
 MOST = 8  # files at a time
 KEPT = 30 * 24 * 3600  # seconds for which a record is kept after its last use
 USING = re.compile(r"^\s*using ([\w:]+::(\w+));", re.MULTILINE)
@@ -47,7 +49,7 @@ def closure(path: Path) -> frozenset[Path]:
             continue
         found.add(file)
         for name in INCLUDE.findall(file.read_bytes()):
-            for base in (ROOT / "include", ROOT / "src", file.parent, ROOT / "apps/tithe", *ROOT.glob("apps/tithe/*/")):
+            for base in (*(ROOT / base for base in BASES), file.parent, *ROOT.glob("apps/tithe/*/")):
                 if (base / name.decode()).is_file():
                     todo.append((base / name.decode()).resolve())
                     break
@@ -107,7 +109,7 @@ def main() -> int:
     for entry in json.loads(database.read_text()):
         entry["command"] = PRECOMPILED.sub("", entry["command"])
         path = Path(entry["directory"], entry["file"]).resolve()
-        inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in CHECKED
+        inside = any(path.is_relative_to(ROOT / folder) for folder in CHECKED)
         if inside and not path.name.endswith("_test.cc"):
             entries[path] = entry
             work[path] = passed / fingerprint(path, entry["command"], version)

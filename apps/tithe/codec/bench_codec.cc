@@ -2,8 +2,8 @@
 // tithe bench codec: the speed of one codec on this machine, as a ratio to the least work that moves the same bytes.
 #include <fmt/format.h>
 
+#include "advisor/measure/codec_rows.h"
 #include "base/usable_cores.h"
-#include "measure/codec_rows.h"
 #include "progress.h"
 #include "tithe/seam/catalogue.h"
 #include "verb.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "measure/codec_speed.h"
+#include "advisor/measure/codec_speed.h"
 #include "tithe/seam/spec.h"
 
 namespace tithe::cli {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "advisor/measure/codec_speed.h"
 #include "base/rng.h"
-#include "measure/codec_speed.h"
 
 namespace tithe::cli {
 

@@ -13,7 +13,7 @@ void add_queue_and_card(CLI::App& app, std::size_t& queue_bytes, std::string& ca
       ->check(CLI::Range(std::size_t{10'000}, std::size_t{1} << 30))
       ->capture_default_str();
   app.add_option("--card", card,
-                 "the network card in front of each host's link: none, exact or lossy (docs/inside/card.md)")
+                 "the network card in front of each host's link: none, exact or lossy (card/docs/card.md)")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kCardModes), std::end(kCardModes))))
       ->capture_default_str();
 }

@@ -11,6 +11,8 @@
 #include <limits>
 #include <thread>
 
+#include "advisor/measure/codec_speed.h"
+#include "advisor/measure/links.h"
 #include "base/rng.h"
 #include "base/usable_cores.h"
 #include "encode_once.h"
@@ -18,8 +20,6 @@
 #include "engine/program/program.h"
 #include "frame/checksum.h"
 #include "local_ranks.h"
-#include "measure/codec_speed.h"
-#include "measure/links.h"
 #include "profile_probes.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "advice/sim/profile.h"
+#include "advisor/sim/profile.h"
 #include "emulated_hosts.h"
 #include "profile_board.h"
 #include "rank_board.h"

@@ -102,7 +102,7 @@ Result<Report> replay(ReplayArgs& args) {
 Run declare_replay(CLI::App& app) {
   auto args = std::make_shared<ReplayArgs>();
   app.add_option("--model", args->model,
-                 "a name of models/, or the path of such a file; bert_base:scale=0.1 is a tenth");
+                 "a name of data/models/, or the path of such a file; bert_base:scale=0.1 is a tenth");
   app.add_option("--n", args->n, "values of one tensor, called gradient, without compute, instead of a model")
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 32));
   app.add_option("--ranks", args->ranks, "ranks of one job, each a process; with --transport loop a thread")
@@ -134,7 +134,7 @@ Run declare_replay(CLI::App& app) {
       ->capture_default_str();
   app.add_option(
          "--checksum", args->session.checksum,
-         "coverage of checksums: frames, or headers, for fp32 through cards that round (docs/inside/card.md)")
+         "coverage of checksums: frames, or headers, for fp32 through cards that round (card/docs/card.md)")
       ->capture_default_str();
   app.add_option("--min-values", args->session.min_values, "smaller tensors are sent uncompressed")
       ->capture_default_str();

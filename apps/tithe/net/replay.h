@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "advisor/measure/model_list.h"
 #include "emulated_hosts.h"
-#include "measure/model_list.h"
 #include "rank_board.h"
 #include "tithe/choices.h"
 #include "tithe/session.h"

@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "advisor/measure/gradients.h"
 #include "base/rng.h"
 #include "local_ranks.h"
-#include "measure/gradients.h"
 #include "replay.h"
 
 namespace tithe::cli {

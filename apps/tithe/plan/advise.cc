@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe advise: runs a training command until its session has observed enough steps, and prints how to make them
-// shorter. The session computes the advice (src/advice/auto/step_advice.h); this verb starts the command, waits, and
+// shorter. The session computes the advice (advisor/auto/step_advice.h); this verb starts the command, waits, and
 // prints.
 #include <fcntl.h>
 #include <fmt/format.h>

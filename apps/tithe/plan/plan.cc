@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "advice/planner/why.h"
-#include "advice/planner/windows.h"
+#include "advisor/planner/why.h"
+#include "advisor/planner/windows.h"
 #include "codec_advice.h"
 #include "engine/peers/session_config.h"
 #include "file_io.h"
@@ -345,9 +345,9 @@ Result<Report> run_plan(const PlanArgs& args) {
 Run declare_plan(CLI::App& app) {
   auto args = std::make_shared<PlanArgs>();
   app.add_option("--model", args->scene.model,
-                 "a name of models/, or the path of such a file; :scale=0.1 behind it shrinks it")
+                 "a name of data/models/, or the path of such a file; :scale=0.1 behind it shrinks it")
       ->required();
-  app.add_option("--cluster", args->scene.cluster, "a name of clusters/, or the path of a .toml file");
+  app.add_option("--cluster", args->scene.cluster, "a name of data/clusters/, or the path of a .toml file");
   app.add_option("--link", args->scene.link,
                  "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->scene.hosts,

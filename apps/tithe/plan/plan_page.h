@@ -4,7 +4,7 @@
 // of the best bf16.
 #include <string>
 
-#include "advice/planner/planner.h"
+#include "advisor/planner/planner.h"
 
 namespace tithe::cli {
 

@@ -3,7 +3,7 @@
 // A picture of rank 0's step: when each bucket is computed, encoded, transferred and merged.
 #include <string>
 
-#include "advice/planner/planner.h"
+#include "advisor/planner/planner.h"
 
 namespace tithe::cli {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "advisor/measure/truth_band.h"
 #include "codec_options.h"
 #include "file_io.h"
-#include "measure/truth_band.h"
 #include "output.h"
 #include "progress.h"
 #include "simulate_setting.h"
@@ -86,7 +86,7 @@ std::string notes(const Scene& scene, std::span<const Answer> answers) {
   const bench::TruthBand band = bench::truth_band(bench::truth_cases());
   return text + fmt::format(
                     "8 of 10 measured steps took {:.2f} to {:.2f} times their prediction ({} cases, "
-                    "bench/results/truth.md)\n",
+                    "lab/results/truth.md)\n",
                     band.low, band.high, band.cases);
 }
 
@@ -249,9 +249,9 @@ Result<Report> simulate(const SimulateArgs& args) {
 Run declare_simulate(CLI::App& app) {
   auto args = std::make_shared<SimulateArgs>();
   app.add_option("--model", args->model,
-                 "a name of models/, or the path of such a file; :scale=0.1 behind it shrinks it")
+                 "a name of data/models/, or the path of such a file; :scale=0.1 behind it shrinks it")
       ->required();
-  app.add_option("--cluster", args->cluster, "a name of clusters/, or the path of a .toml file");
+  app.add_option("--cluster", args->cluster, "a name of data/clusters/, or the path of a .toml file");
   app.add_option("--link", args->link,
                  "instead of --cluster: the link of each host, such as 1Gb/s; needs --ranks or --hosts");
   app.add_option("--hosts", args->hosts,

@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "advisor/measure/cluster_files.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "codec/typical.h"
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
 #include "file_io.h"
-#include "measure/cluster_files.h"
 #include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "tithe/connect.h"
@@ -29,7 +29,7 @@ Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
   std::vector<std::string_view> names;
   for (const bench::ClusterFile& f : bench::cluster_files()) {
-    if (f.name == name) return sim::Cluster::parse(f.text, fmt::format("clusters/{}.toml", f.name));
+    if (f.name == name) return sim::Cluster::parse(f.text, fmt::format("data/clusters/{}.toml", f.name));
     names.push_back(f.name);
   }
   return Status(Code::kInvalid, fmt::format("unknown cluster '{}': {}; or the path of a .toml file", name,

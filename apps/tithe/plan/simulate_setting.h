@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "advice/sim/profile.h"
-#include "advice/sim/world.h"
-#include "measure/model_list.h"
+#include "advisor/measure/model_list.h"
+#include "advisor/sim/profile.h"
+#include "advisor/sim/world.h"
 #include "tithe/session.h"
 
 namespace tithe::cli {
@@ -77,7 +77,7 @@ Result<Answer> simulate_one(const Scene& scene, const Setting& setting, const si
 // are used for them.
 std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answer> answers);
 
-// The range in milliseconds that contains 8 of 10 such steps (bench/results/truth.md).
+// The range in milliseconds that contains 8 of 10 such steps (lab/results/truth.md).
 std::pair<double, double> band_ms(const Answer& answer);
 
 // The trace of rank 0's step in Chrome's format.

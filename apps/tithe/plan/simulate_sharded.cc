@@ -10,8 +10,8 @@
 #include <map>
 #include <utility>
 
-#include "advice/sim/sharded_step.h"
-#include "advice/sim/step_timeline.h"
+#include "advisor/sim/sharded_step.h"
+#include "advisor/sim/step_timeline.h"
 #include "base/text.h"
 #include "plan/allowance.h"
 

@@ -49,7 +49,7 @@ struct FrameHeader {
   std::uint64_t values = 0;  // number of gradient values in the frame
   std::uint64_t payload_bytes = 0;
   std::uint64_t plan = 0;  // hash of everything that ranks must agree on
-  // kHeader: network cards on the path may round the payload (docs/inside/card.md). Only for codec fp32, without
+  // kHeader: network cards on the path may round the payload (card/docs/card.md). Only for codec fp32, without
   // kFlagConcat.
   Cover checksum = Cover::kFrame;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;

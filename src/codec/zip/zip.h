@@ -11,7 +11,7 @@
 //   lower    the lower 16 bits are not sent if they are 0 in the whole block, as for bf16 values under bf16 autocast
 //   zeros    a block of +0 only has no body
 //
-// An entropy coder would save another 3 to 6 %, and takes four times as long (bench/results/lossless.md).
+// An entropy coder would save another 3 to 6 %, and takes four times as long (lab/results/lossless.md).
 //
 // All bits are restored: -0, subnormals, NaN payloads. A NaN or Inf is reported as by any codec.
 //

@@ -12,7 +12,7 @@ namespace {
 
 using device::Address;
 
-constexpr std::string_view kOnHost = "on the host: ";  // the prefix of lang::OnDevice::how
+constexpr std::string_view kOnHost = "on the host: ";  // the prefix of catalogue::OnDevice::how
 constexpr std::size_t kAligned = 64;
 
 using tithe::bytes_of;
@@ -198,7 +198,7 @@ Status DeviceParts::take_back(int lane, int part, std::size_t first, std::size_t
 
 Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
   const auto held = gpu_->hold(lane);
-  lang::DeviceLane& on = gpu_->lane(lane);
+  catalogue::DeviceLane& on = gpu_->lane(lane);
   const PartState& p = at(part);
   TITHE_TRY(gpu_->on().wait_for(on.stream(), given_));
   if (p.in_place) return drained(lane, {});
@@ -211,7 +211,7 @@ Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
 
 Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n) {
   const auto held = gpu_->hold(lane);
-  lang::DeviceLane& on = gpu_->lane(lane);
+  catalogue::DeviceLane& on = gpu_->lane(lane);
   const PartState& p = at(part);
   if (p.in_place) return {};
   return copy_shares(lane, part, first, n, [&](const PartShare& s) {
@@ -231,7 +231,7 @@ Call DeviceParts::kernel_call(int part, const Call& call) const {
 Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::size_t first, std::size_t n,
                                     const feedback::ErrorFeedback::DeviceView& kept, Bytes out) {
   const auto held = gpu_->hold(lane);
-  lang::DeviceLane& on = gpu_->lane(lane);
+  catalogue::DeviceLane& on = gpu_->lane(lane);
   const Call own = kernel_call(part, call);
   const Result<Bytes> room = on.room(own.settings.codec->phases[0].bound(own.settings, n));
   if (!room.ok()) return room.status();
@@ -247,7 +247,7 @@ Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::s
 Status DeviceParts::decode(int lane, int part, const Call& call, std::span<const ByteView> payloads,
                            bool onto, float divide, std::size_t first, std::size_t n, float* largest) {
   const auto held = gpu_->hold(lane);
-  lang::DeviceLane& on = gpu_->lane(lane);
+  catalogue::DeviceLane& on = gpu_->lane(lane);
   std::size_t bytes = 0;
   for (const ByteView payload : payloads) bytes += payload.size();
   const Result<Bytes> room = on.room(bytes);

@@ -89,7 +89,7 @@ class DeviceParts {
     const Gpu::Program* made = nullptr;
     device::Address values = 0;  // in this round
     bool in_place = true;
-    lang::DeviceProgram& by() const { return *made->on.program; }
+    catalogue::DeviceProgram& by() const { return *made->on.program; }
   };
   const PartState& at(int part) const { return parts_[static_cast<std::size_t>(part)]; }
   const PlannedPart& made(int part) const { return made_[static_cast<std::size_t>(part)]; }

@@ -34,7 +34,7 @@ Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {
   if (!ferry.ok()) return ferry.status();
   std::unique_ptr<Gpu> gpu(new Gpu(ordinal, *ferry, workers));
   for (int k = 0; k < workers; ++k) {
-    Result<lang::DeviceLane> lane = lang::DeviceLane::open(*on);
+    Result<catalogue::DeviceLane> lane = catalogue::DeviceLane::open(*on);
     if (!lane.ok()) return lane.status();
     gpu->lanes_.push_back(std::move(*lane));
   }
@@ -49,13 +49,13 @@ const Gpu::Program& Gpu::program(const Spec& spec) {
   Program& made = programs_[name];
   if (!made.on.how.empty()) return made;
   if (spec.codec->kernels != nullptr) {
-    made.on = lang::on_device(on(), device::this_compiler(), *spec.codec, spec.settings);
+    made.on = catalogue::on_device(on(), device::this_compiler(), *spec.codec, spec.settings);
     return made;
   }
-  made.source = lang::kernel_source(*spec.codec, spec.settings);
+  made.source = catalogue::kernel_source(*spec.codec, spec.settings);
   if (made.source)
-    made.on = lang::on_device(on(), device::this_compiler(), made.source->program->of(made.source->settings),
-                              made.source->settings);
+    made.on = catalogue::on_device(on(), device::this_compiler(),
+                                   made.source->program->of(made.source->settings), made.source->settings);
   else
     made.on.how = "on the host: tithe generates no kernels for this codec with these settings";
   return made;

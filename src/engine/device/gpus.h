@@ -16,9 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "catalogue/device_kernels.h"
 #include "device/ferry.h"
-#include "lang/cuda/device_program.h"
-#include "lang/kernel_source.h"
 #include "tithe/seam/spec.h"
 
 namespace tithe::engine {
@@ -37,15 +36,15 @@ class Gpu {
   std::string name() const;  // "GPU 0, NVIDIA H100"
   int lanes() const { return static_cast<int>(lanes_.size()); }
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
-  lang::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
+  catalogue::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
   const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
   // A codec on this GPU. Lives as long as the Gpu.
   struct Program {
-    lang::OnDevice on;
-    std::optional<lang::KernelSource> source;  // none: the codec has its own kernels
+    catalogue::OnDevice on;
+    std::optional<catalogue::KernelSource> source;  // none: the codec has its own kernels
     // The settings for the kernels. A schedule changes the codec's settings between rounds.
     Settings settings_of(const Codec& codec, const Settings& settings) const {
-      return source ? lang::kernel_settings(*source, codec, settings) : settings;
+      return source ? catalogue::kernel_settings(*source, codec, settings) : settings;
     }
   };
   const Program& program(const Spec& spec);
@@ -59,7 +58,7 @@ class Gpu {
   std::mutex mutex_;
   std::map<std::string, Program, std::less<>> programs_;  // by codec and settings
   std::vector<std::mutex> busy_;                          // by lane
-  std::vector<lang::DeviceLane> lanes_;                   // destroyed before the programs
+  std::vector<catalogue::DeviceLane> lanes_;              // destroyed before the programs
 };
 
 class Gpus {

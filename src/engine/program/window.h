@@ -11,7 +11,7 @@
 namespace tithe::engine {
 
 // The minimum number of bytes that a bucket may have in flight. If all ranks share a host, an amount that stays in
-// the processor's caches (bench/results/wire.md); otherwise an amount that keeps a long link busy: kLeastWindow.
+// the processor's caches (lab/results/wire.md); otherwise an amount that keeps a long link busy: kLeastWindow.
 std::size_t least_window(const Place& at);
 
 // By part: the part begins when all parts up to this index have ended; -1: immediately. The parts active at the same

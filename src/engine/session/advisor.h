@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The Advisor chooses the codecs of a session with codec "auto". The engine reports buckets and rounds to it and
-// proposes its rules; src/advice/auto implements it. It runs on rank 0; the other ranks receive proposals.
+// proposes its rules; advisor/auto implements it. It runs on rank 0; the other ranks receive proposals.
 //
 //   beside    it computes in tasks of `run_in_background`; its calls return immediately
 //   steady    handed() and round_over() allocate nothing while there is nothing to decide

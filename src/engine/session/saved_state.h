@@ -23,7 +23,7 @@ struct SavedHead {
   std::uint64_t job = 0;     // drawn by rank 0 in the job's first round; 0: no round is committed
   std::string codec = {};    // and choices, of the last commit
   std::string opened = {};   // the choices at the session's start, if they differ
-  std::string decided = {};  // by codec "auto", in the format of src/advice/auto
+  std::string decided = {};  // by codec "auto", in the format of advisor/auto
   std::string link = {};     // the session's link rate; empty: unknown
   std::string schedule = {};
   Schedule::State told = {};

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "lab/hosts"))
 from hosts import die_with_parent, unshare_command
 
 

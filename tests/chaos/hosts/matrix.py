@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "demo"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "lab/hosts"))
 import cells as cells_at_work
 
 from hosts import Hosts, command, die_with_parent

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the gradients of a training step and the times when they are ready, as a file in the format of models/."""
+"""Records the gradients of a training step and the times when they are ready, as a file in the format of
+data/models/."""
 
 import json
 import os
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tithe.torch._common.parameter_keys import by_name
 from tithe.torch._hook.backward_times import hook_outputs
 
-_DECIMALS = 3  # of milliseconds, as in models/
+_DECIMALS = 3  # of milliseconds, as in data/models/
 
 
 class _Clock:
@@ -176,7 +177,7 @@ def _tensor(key: str, parameter: torch.Tensor, ready: float) -> dict[str, Any]:
 
 
 def _write(path: Path, model: Mapping[str, Any]) -> None:
-    """Writes one tensor per line, as in models/, to a temporary file that is then renamed."""
+    """Writes one tensor per line, as in data/models/, to a temporary file that is then renamed."""
     head = {key: value for key, value in model.items() if key != "tensors"}
     lines = ",\n".join("  " + json.dumps(tensor) for tensor in model["tensors"])
     text = json.dumps(head, indent=1)[:-2] + f',\n "tensors": [\n{lines}\n ]\n}}\n'

@@ -98,7 +98,7 @@ def check_settings(options: _core.Options, views: ParameterViews) -> None:
 
 
 def muon_objection(codec: str) -> str:
-    """Returns the reason why a codec of gradients does not suit Muon; "" if it does (bench/results/muon.md)."""
+    """Returns the reason why a codec of gradients does not suit Muon; "" if it does (lab/results/muon.md)."""
     spec = _core.check_codec(codec)
     name = spec.partition(":")[0]
     if name in _SPARSE:
