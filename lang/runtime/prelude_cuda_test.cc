@@ -146,9 +146,12 @@ void expect_codes(text::U values, std::size_t shift) {
   for (U thread = 0; thread < kGroup; ++thread) {
     U field[kFields];
     text::load_fields<kBits, kWhole, kGroup>(want.data() + shift, bytes, thread, field);
-    for (U k = 0; k < kOwn; ++k)
-      if (const U at = text::own_value<kGroup>(thread, k); at < values)
+    for (U k = 0; k < kOwn; ++k) {
+      const U at = text::own_value<kGroup>(thread, k);
+      if (at < values) {
         ASSERT_EQ(text::code_of<kBits>(field, k), code(at)) << kBits << " bits, value " << at;
+      }
+    }
   }
 }
 template <int... kBits>
