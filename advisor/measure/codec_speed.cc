@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "advisor/measure/gradients.h"
 #include "base/finite.h"
+#include "base/quantile.h"
 #include "base/rng.h"
 #include "codec/typical.h"
 #include "tithe/seam/catalogue.h"
@@ -69,10 +69,9 @@ std::vector<std::size_t> profile_sizes(std::size_t most) {
 double median_seconds(int runs, const std::function<double()>& work, std::vector<double>& spread) {
   std::vector<double> all;
   for (int k = 0; k < runs; ++k) all.push_back(work());
-  std::sort(all.begin(), all.end());
-  const auto at = [&](double q) { return all[static_cast<std::size_t>(std::lround(q * (runs - 1)))]; };
-  if (at(0.5) > 0) spread.push_back((at(0.75) - at(0.25)) / at(0.5));
-  return at(0.5);
+  const double middle = median(all);
+  if (middle > 0) spread.push_back((quantile(all, 0.75) - quantile(all, 0.25)) / middle);
+  return middle;
 }
 
 Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,

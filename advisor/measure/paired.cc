@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
 #include <thread>
 
+#include "base/quantile.h"
 #include "base/rng.h"
 
 namespace tithe::bench {
@@ -112,12 +112,6 @@ class WorkerPool {
   std::atomic<int> done_{0};
   std::atomic<bool> disturbed_{false};
 };
-
-double quantile(std::vector<double> v, double q) {
-  const auto at = std::lround(q * static_cast<double>(v.size() - 1));
-  std::nth_element(v.begin(), v.begin() + at, v.end());
-  return v[static_cast<std::size_t>(at)];
-}
 
 }  // namespace
 

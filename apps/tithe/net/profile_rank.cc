@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <limits>
-#include <thread>
 
 #include "advisor/measure/codec_speed.h"
 #include "advisor/measure/links.h"
+#include "base/quantile.h"
 #include "base/rng.h"
 #include "base/usable_cores.h"
 #include "encode_once.h"
@@ -82,8 +81,7 @@ class ProfileRank {
     TITHE_TRY(steps(mine));
     TITHE_TRY(links(*transport));
     if (all_links_work()) TITHE_TRY(rounds(std::move(transport), mine));  // else no session can be opened
-    std::sort(spread_.begin(), spread_.end());
-    mine.spread = spread_.empty() ? 0 : spread_[spread_.size() / 2];
+    mine.spread = median(spread_);
     if (!board_.share()) return stopped();
     if (me_ == 0) {
       gather(profile);
@@ -296,8 +294,7 @@ class ProfileRank {
     const auto median_of = [&](auto number) {
       std::vector<double> all;
       for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
-      std::sort(all.begin(), all.end());
-      return all[all.size() / 2];
+      return tithe::median(std::move(all));
     };
     const auto median = [&](double Found::*field) {
       return median_of([&](const Found& f) { return f.*field; });
