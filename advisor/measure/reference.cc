@@ -34,8 +34,6 @@ void add_apart(const float* r, const float* g, float* out, std::size_t n) {
   for (; i < n; ++i) out[i] = r[i] + g[i];
 }
 
-void add(float* r, const float* g, std::size_t n) { add_apart(r, g, r, n); }
-
 void move_on(float* r, const float* g, float* out, std::size_t n) {
   const std::size_t lanes = hn::Lanes(kF);
   std::size_t i = 0;
@@ -127,7 +125,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tithe::bench {
 
-HWY_EXPORT(add);
 HWY_EXPORT(add_apart);
 HWY_EXPORT(move_on);
 HWY_EXPORT(copy);
@@ -135,7 +132,7 @@ HWY_EXPORT(scale);
 HWY_EXPORT(read_values);
 HWY_EXPORT(fill_past_caches);
 
-void add(float* r, const float* g, std::size_t n) { HWY_DYNAMIC_DISPATCH(add)(r, g, n); }
+void add(float* r, const float* g, std::size_t n) { add_apart(r, g, r, n); }
 void add_apart(const float* r, const float* g, float* out, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(add_apart)(r, g, out, n);
 }
