@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "advisor/measure/model_files.h"
+#include "advisor/measure/embedded_files.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/limits.h"
@@ -176,7 +176,7 @@ std::size_t ModelList::values() const {
 
 std::vector<std::string_view> model_names() {
   std::vector<std::string_view> names;
-  for (const ModelFile& file : model_files()) names.push_back(file.name);
+  for (const EmbeddedFile& file : model_files()) names.push_back(file.name);
   return names;
 }
 
@@ -189,7 +189,7 @@ Result<ModelList> open_model(std::string_view text) {
     if (!whole.ok()) return whole.status();
     return parse(file, *whole, asked->scale);
   }
-  for (const ModelFile& known : model_files())
+  for (const EmbeddedFile& known : model_files())
     if (known.name == file) return parse(file, known.text, asked->scale);
   return Status(Code::kInvalid,
                 fmt::format("unknown model '{}': {}; or the path of a file (data/models/README.md)",

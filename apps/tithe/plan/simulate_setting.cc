@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "advisor/measure/cluster_files.h"
+#include "advisor/measure/embedded_files.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "codec/typical.h"
@@ -28,7 +28,7 @@ constexpr std::string_view kNone = "none";
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
   std::vector<std::string_view> names;
-  for (const bench::ClusterFile& f : bench::cluster_files()) {
+  for (const bench::EmbeddedFile& f : bench::cluster_files()) {
     if (f.name == name) return sim::Cluster::parse(f.text, fmt::format("data/clusters/{}.toml", f.name));
     names.push_back(f.name);
   }
