@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -60,34 +59,20 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
-// Finds the byte at which a text stops being JSON, counted from 1; 0: it is valid.
-class WhereTorn : public nlohmann::json_sax<nlohmann::json> {
- public:
-  static std::size_t of(std::string_view text) {
-    WhereTorn reader;
-    nlohmann::json::sax_parse(text, &reader);
-    return reader.at_;
+// The byte at which a text stops being JSON.
+std::size_t torn_at(std::string_view text) {
+  try {
+    static_cast<void>(nlohmann::json::parse(text));
+  } catch (const nlohmann::json::parse_error& e) {
+    return e.byte > 0 ? e.byte - 1 : 0;
+  } catch (const nlohmann::json::out_of_range& e) {
+    // A number that no double holds: the message ends with 'number'.
+    const std::string_view what = e.what();
+    const std::size_t quote = what.find('\'');
+    return std::min(text.find(what.substr(quote + 1, what.size() - quote - 2)), text.size());
   }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
-    at_ = at;
-    return false;
-  }
-
- private:
-  std::size_t at_ = 0;
-};
+  return 0;
+}
 
 std::ptrdiff_t line_at(std::string_view text, std::size_t byte) {
   return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())),
@@ -110,12 +95,10 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", file, what));
   };
-  if (json.is_discarded()) {
-    const std::size_t at = WhereTorn::of(text);
+  if (json.is_discarded())
     return Status(Code::kInvalid, fmt::format("{}:{}: not a list of a model: invalid JSON from here; check "
                                               "that the file is complete (data/models/README.md)",
-                                              file, line_at(text, at > 0 ? at - 1 : 0)));
-  }
+                                              file, line_at(text, torn_at(text))));
   const auto number = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0 &&
            object[key] <= kMaxMs;
