@@ -37,7 +37,7 @@ Result<Report> make(const std::string& name) {
   const std::string path = name + std::string(lang::kEnding);
   if (fs::exists(path)) return Status(Code::kInvalid, fmt::format("{} exists already", path));
   const std::string text = fmt::format(kFirst, name);
-  TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+  TITHE_TRY(write_file(path, text));
   Report report;
   report.json = {{"file", path}};
   report.text =

@@ -163,7 +163,7 @@ Result<Report> run_advise(const AdviseArgs& args) {
   report.text = text_of(report.json);
   if (!args.out.empty()) {
     const std::string rules = report.json.at("rules").dump(1) + "\n";
-    TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(rules.data()), rules.size()}));
+    TITHE_TRY(write_file(args.out, rules));
   }
   while (args.keep && status < 0) {
     std::this_thread::sleep_for(100ms);

@@ -333,11 +333,11 @@ Result<Report> run_plan(const PlanArgs& args) {
                                                            scene->cluster.world(), scene->cluster.name()),
                                                shown_question, shown, why);
     if (!page.ok()) return page.status();
-    TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
+    TITHE_TRY(write_file(args.html, *page));
   }
   if (!args.out.empty()) {
     const std::string text = to_json(best.rules) + "\n";
-    TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+    TITHE_TRY(write_file(args.out, text));
   }
   return report;
 }
