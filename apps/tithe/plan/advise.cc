@@ -4,7 +4,6 @@
 // prints.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -22,7 +21,6 @@
 #include "file_io.h"
 #include "output.h"
 #include "plan/allowance.h"
-#include "progress.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -140,7 +138,6 @@ Result<Report> run_advise(const AdviseArgs& args) {
     fs::remove_all(*f, none);
   });
   const fs::path advice = folder / "advice.json";
-  const ProgressLine line("tithe advise");
   Job job;
   TITHE_TRY(job.start(args, advice.string(), allowed));
   int status = -1;

@@ -254,7 +254,6 @@ Result<Report> run_plan(const PlanArgs& args) {
                                        study = studied_under(args.optimizer);
   if (!allowed.ok()) return allowed.status();
   if (!study.ok()) return study.status();
-  const ProgressLine line("tithe plan");
   if (!args.scene.sharded.empty()) return plan_sharded(*scene, args.scene, *allowed, *study);
   const Result<planner::PlanQuery> query = question_of(args, *scene, *allowed, *study);
   if (!query.ok()) return query.status();

@@ -238,7 +238,6 @@ Result<Report> simulate(const SimulateArgs& args) {
   if (!scene.ok()) return scene.status();
   const Result<std::vector<Setting>> settings = settings_of(args);
   if (!settings.ok()) return settings.status();
-  const ProgressLine line("tithe simulate");
   return args.sweep.empty() ? one(*scene, *settings, args) : swept(*scene, *settings, args);
 }
 
