@@ -14,7 +14,6 @@
 #include "codec/typical.h"
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
-#include "file_io.h"
 #include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "tithe/connect.h"
@@ -144,12 +143,7 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
 
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   SessionOptions own = args.session;
-  if (!args.choices_file.empty()) {
-    const Result<std::vector<std::uint8_t>> text =
-        read_file(args.choices_file, kMaxChoicesBytes / kReadPerValue);
-    if (!text.ok()) return text.status();
-    own.choices.assign(text->begin(), text->end());
-  }
+  TITHE_TRY(read_choices(args.choices_file, own));
   std::vector<Setting> out;
   out.push_back(
       {args.choices_file.empty() ? fmt::format("{}@{}", own.codec, own.strategy) : args.choices_file, own});
