@@ -19,6 +19,7 @@
 #include <fstream>
 #include <new>
 
+#include "file_io.h"
 #include "progress.h"
 
 namespace tithe::cli {
@@ -35,23 +36,6 @@ struct RankPlace {
   int board = -1;   // descriptor of the board
   int answer = -1;  // descriptor of the file for rank 0's answer
 };
-
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(descriptor, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-std::string read_all(int descriptor) {
-  std::string text;
-  char some[4096];
-  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) text.append(some, static_cast<std::size_t>(n));
-  return text;
-}
 
 Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what, std::strerror(errno))}; }
 
