@@ -26,7 +26,7 @@ bool too_many(const PlanQuery& query) { return query.job.tensors.size() > kMaxCo
 
 Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit) {
   const PlanQuery& q = search.query();
-  if (!too_many(q)) return simulate(q, search.rules(assignment, {}), false, limit, &search.timelines());
+  if (!too_many(q)) return simulate(q, search.rules(assignment), false, limit, &search.timelines());
   sim::Outcome out;
   out.step = search.judge(assignment);
   out.exposed = out.step - q.job.compute;
@@ -131,7 +131,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
 
 Baseline Confirm::baseline(std::size_t candidate) const {
   const Candidate& c = seen_[candidate];
-  return {c.label, c.step(), search_.rules(c.assignment, {})};
+  return {c.label, c.step(), search_.rules(c.assignment)};
 }
 
 Status Confirm::others() {
