@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/seam/machine.h"
 

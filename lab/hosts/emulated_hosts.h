@@ -26,7 +26,6 @@
 #include <string>
 #include <string_view>
 
-#include "tithe/seam/transport.h"
 #include "tithe/status.h"
 
 namespace tithe::cli {

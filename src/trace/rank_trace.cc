@@ -10,7 +10,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/text.h"
 #include "trace/chrome.h"
 
 namespace tithe::trace {
