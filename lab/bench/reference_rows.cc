@@ -7,6 +7,7 @@
 #include "advisor/measure/codec_cases.h"
 #include "codec/shared/sparse/sparse.h"
 #include "rows.h"
+#include "traffic.h"
 
 namespace tithe::bench {
 namespace {
