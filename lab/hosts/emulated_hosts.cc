@@ -110,16 +110,16 @@ std::string shape(std::string_view device, const ShapedLink& link) {
                      8 * link.bytes_per_second, burst_bytes(link), link.queue_bytes);
 }
 
+const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
+
+}  // namespace
+
 std::string read_word(const char* path) {
   std::ifstream file(path);
   std::string word;
   file >> word;
   return word;
 }
-
-const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
-
-}  // namespace
 
 std::string read_all(int descriptor) {
   std::string text;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile_rank.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <limits>
 
 #include "advisor/measure/codec_speed.h"
@@ -42,25 +42,11 @@ struct Found {
   double spread;
 };
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16] = {};
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
 // A double holds so many bits.
 double number_of(std::string_view text) {
   std::uint64_t hash = 0;
   for (const char c : text) hash = mix64(hash + static_cast<unsigned char>(c) + 1);
   return static_cast<double>(hash >> 12);
-}
-
-// The same for all containers and emulated hosts of a machine until it starts again.
-std::string this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return std::getline(file, id) ? id : std::string();
 }
 
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
@@ -72,7 +58,8 @@ class ProfileRank {
   Status run(std::unique_ptr<Transport> transport, std::string* answer) {
     sim::Profile profile;
     Found& mine = found(me_);
-    mine.machine = number_of(this_boot());
+    // The same for all containers and emulated hosts of a machine until it starts again.
+    mine.machine = number_of(read_word("/proc/sys/kernel/random/boot_id"));
     mine.processor = number_of(sim::machine_name());
     profile.hosts = args_.launched ? transport->hosts().text(board_.world()) : args_.hosts;
     if (!board_.share()) return stopped();
@@ -285,7 +272,7 @@ class ProfileRank {
     p.tithe = TITHE_VERSION;
     p.machine = sim::machine_name();
     p.target = target();
-    p.date = today();
+    p.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
     p.transport = args_.transport;
     p.cores = usable_cores();
     p.ranks = world;
