@@ -40,12 +40,17 @@ Confirm::Confirm(PlanSearch& search) : search_(search) {
   most_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
 }
 
-Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
-  Candidate fresh{std::move(label), assignment, {}};
+Candidate Confirm::candidate(std::string label, const Assignment& assignment) const {
+  Candidate out{std::move(label), assignment, {}};
   for (std::size_t t = 0; t < assignment.size(); ++t) {
-    fresh.compresses = fresh.compresses || search_.option(assignment[t].option).lossy;
-    fresh.allowed = fresh.allowed && search_.allowed(t, assignment[t].option);
+    out.compresses = out.compresses || search_.option(assignment[t].option).lossy;
+    out.allowed = out.allowed && search_.allowed(t, assignment[t].option);
   }
+  return out;
+}
+
+Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
+  Candidate fresh = candidate(std::move(label), assignment);
   Seconds limit = sim::kNever;
   for (std::size_t c = 0; c < seen_.size(); ++c) {
     if (seen_[c].assignment == assignment && (!whole || seen_[c].step() < sim::kNever)) return c;
@@ -114,16 +119,12 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
       if (!g.inside) beaten_.insert(g.option);
       continue;
     }
-    bool lossy = false, allowed = true;
-    for (std::size_t t = 0; t < all.size(); ++t) {
-      lossy = lossy || search_.option(all[t].option).lossy;
-      allowed = allowed && search_.allowed(t, all[t].option);
-    }
     best = seen_.size();
     limit = out->step;
     judged = g.judged;
-    seen_.push_back({to_string(search_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
-                     std::move(*out), lossy, allowed});
+    seen_.push_back(
+        candidate(to_string(search_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all));
+    seen_.back().outcome = std::move(*out);
   }
   if (limit == sim::kNever) return refused;
   return best.value_or(seen_.size());
