@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "advisor/measure/embedded_files.h"
+#include "advisor/sim/profile.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/limits.h"
@@ -19,9 +19,8 @@
 namespace tithe::bench {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{16} << 20;  // of a file
-constexpr std::size_t kMaxShown = 100;                    // bytes of an invalid text shown in an error
-constexpr double kMaxMs = 1e9;                            // eleven days
+constexpr std::size_t kMaxShown = 100;  // bytes of an invalid text shown in an error
+constexpr double kMaxMs = 1e9;          // eleven days
 
 struct Asked {
   std::string_view file;
@@ -45,18 +44,6 @@ Result<Asked> parse_asked(std::string_view text) {
     return Status(Code::kInvalid, fmt::format("model '{}': scale is a number above 0 and at most 1",
                                               printable(text, kMaxShown)));
   return asked;
-}
-
-Result<std::string> read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxBytes + 1, '\0');
-  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof()) {
-    if (file)
-      return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB: not a list of a model", path));
-    return Status(Code::kIo, fmt::format("{}: cannot be read", path));
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
 }
 
 // The byte at which a text stops being JSON.
@@ -168,7 +155,7 @@ Result<ModelList> open_model(std::string_view text) {
   if (!asked.ok()) return asked.status();
   const std::string file(asked->file);
   if (file.find('/') != std::string::npos || file.ends_with(".json")) {
-    const Result<std::string> whole = read_whole(file);
+    const Result<std::string> whole = sim::read_text(file);
     if (!whole.ok()) return whole.status();
     return parse(file, *whole, asked->scale);
   }
@@ -177,6 +164,12 @@ Result<ModelList> open_model(std::string_view text) {
   return Status(Code::kInvalid,
                 fmt::format("unknown model '{}': {}; or the path of a file (data/models/README.md)",
                             printable(file, kMaxShown), suggest(file, model_names())));
+}
+
+std::vector<TensorSpan> buckets_of(const ModelList& list, double cap_mb) {
+  constexpr std::size_t kMiB = 1 << 20;
+  const auto cap = static_cast<std::size_t>(cap_mb * static_cast<double>(kMiB));
+  return buckets_of(list, std::min(kMiB, cap), cap);
 }
 
 std::vector<TensorSpan> buckets_of(const ModelList& list, std::size_t first, std::size_t cap) {

@@ -100,7 +100,8 @@ Json json_of(const ReplayArgs& args, const bench::ModelList& model, const Hosts&
              const Findings& found) {
   const bool on_links = args.link != "none";
   Json buckets = Json::array();
-  for (const bench::TensorSpan bucket : buckets_of(model, args)) buckets.push_back(bucket.size());
+  for (const bench::TensorSpan bucket : bench::buckets_of(model, args.bucket_cap_mb))
+    buckets.push_back(bucket.size());
   return {
       {"model", args.model.empty() ? Json(nullptr) : Json(args.model)},
       {"tensors", model.tensors.size()},

@@ -36,9 +36,7 @@ planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   const double speed = speed_of(scene, scene.cluster), forward = scene.model.forward_ms / 1e3 / speed;
   job.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   job.lanes = lanes;
-  constexpr std::size_t kFirstBucket = 1 << 20;
-  const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
-  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {
+  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, bucket_cap_mb)) {
     for (const bench::ModelTensor& t : bucket)
       job.tensors.push_back({t.name, t.values, t.row, forward + t.ready_ms / 1e3 / speed});
     job.bucket_ends.push_back(job.tensors.size());

@@ -202,9 +202,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
   work.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   work.lanes = setting.session.lanes.value_or(0);
   work.servers = setting.session.servers;
-  constexpr std::size_t kFirstBucket = 1 << 20;
-  const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
-  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {
+  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, bucket_cap_mb)) {
     std::vector<PlanTensor> tensors;
     for (const bench::ModelTensor& t : bucket) tensors.push_back({t.name, t.values, t.row});
     work.buckets.push_back({forward + bucket.back().ready_ms / 1e3 / speed, make_plan(tensors, *choices)});
