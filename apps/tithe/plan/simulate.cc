@@ -17,12 +17,6 @@
 #include "verb.h"
 
 namespace tithe::cli {
-namespace {
-
-constexpr double kBitsPerByte = 8;
-
-}  // namespace
-
 std::pair<double, double> band_ms(const Answer& answer) {
   static const bench::TruthBand band = bench::truth_band(bench::truth_cases());
   const sim::Seconds step = answer.outcome.step;
@@ -142,7 +136,7 @@ void set_points(const Scene& scene, const SimulateArgs& args, Sweep& sweep) {
 
 Result<Answer> simulate_point(const Scene& scene, Setting setting, const SimulateArgs& args, double at) {
   sim::Cluster cluster = scene.cluster;
-  if (args.sweep == "bandwidth") cluster = cluster.with_rate(at * 1e9 / kBitsPerByte);
+  if (args.sweep == "bandwidth") cluster = cluster.with_rate(at * 1e9 / 8);
   if (args.sweep == "ranks") {
     const Result<sim::Cluster> sized = cluster.sized(static_cast<int>(at));
     if (!sized.ok()) return sized.status();
