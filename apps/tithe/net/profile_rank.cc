@@ -113,24 +113,18 @@ class ProfileRank {
     std::vector<float> to(kBytes / 4);
     std::uint64_t sum = 0;
     static_cast<void>(board_.barrier());
-    mine.check_byte = median_seconds(
-                          9,
-                          [&] {
-                            const double begin = thread_seconds();
-                            sum += checksum(ByteView(bytes).first(56), bytes);
-                            return thread_seconds() - begin;
-                          },
-                          spread_) /
-                      kBytes;
-    mine.copy_value = median_seconds(
-                          9,
-                          [&] {
-                            const double begin = thread_seconds();
-                            std::copy_n(reinterpret_cast<const float*>(bytes.data()), to.size(), to.begin());
-                            return thread_seconds() - begin;
-                          },
-                          spread_) /
-                      static_cast<double>(to.size());
+    const auto timed = [&](const auto& work) {
+      const auto once = [&] {
+        const double begin = thread_seconds();
+        work();
+        return thread_seconds() - begin;
+      };
+      return median_seconds(9, once, spread_);
+    };
+    mine.check_byte = timed([&] { sum += checksum(ByteView(bytes).first(56), bytes); }) / kBytes;
+    const auto* from = reinterpret_cast<const float*>(bytes.data());
+    mine.copy_value =
+        timed([&] { std::copy_n(from, to.size(), to.begin()); }) / static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = seconds_to_wake();
     static_cast<void>(board_.barrier());
