@@ -8,11 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "advisor/auto/auto_query.h"
 #include "advisor/auto/sample.h"
@@ -21,7 +19,6 @@
 #include "base/text.h"
 #include "engine/peers/session_config.h"
 #include "engine/session/advisor.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::automatic {
 namespace {

@@ -106,10 +106,8 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
   if (!query.ok()) return query.status();
   Result<planner::Planned> planned = planner::plan(*query, "timeline");
   if (!planned.ok()) return planned.status();
-  AutoDecision out{.rules = std::move(planned->rules),
-                   .predicted = planned->outcome.step,
-                   .bytes_per_second = *rate,
-                   .verdict = {}};
+  AutoDecision out{
+      .rules = std::move(planned->rules), .predicted = planned->outcome.step, .bytes_per_second = *rate};
   const std::string links = "links of about " + rate_text(*rate);
   if (!lossy && out.predicted > planner::kWorthIt * auto_query.step) {
     out.stays = true;

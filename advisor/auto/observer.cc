@@ -16,6 +16,7 @@
 #include "advisor/auto/sample.h"
 #include "advisor/auto/step_advice.h"
 #include "advisor/auto/step_measurements.h"
+#include "base/quantile.h"
 #include "tithe/seam/catalogue.h"
 
 namespace tithe::automatic {

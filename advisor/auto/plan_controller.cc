@@ -7,14 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace tithe::automatic {
+#include "base/quantile.h"
 
-Seconds median(std::vector<Seconds> of) {
-  if (of.empty()) return 0;
-  const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
-  std::nth_element(of.begin(), middle, of.end());
-  return *middle;
-}
+namespace tithe::automatic {
 
 namespace {
 

@@ -29,8 +29,6 @@ inline constexpr std::size_t kMaxUnstable = 200;
 inline constexpr double kOff = 0.2;
 inline constexpr double kWorse = 1.02;  // of a measured step: a longer step loses against it
 
-Seconds median(std::vector<Seconds> of);  // 0 for an empty list
-
 class PlanController {
  public:
   enum class State : std::uint8_t { kMeasuring, kPlanning, kProposed, kTrying, kWatching };

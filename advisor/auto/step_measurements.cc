@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/quantile.h"
+
 namespace tithe::automatic {
 namespace {
 

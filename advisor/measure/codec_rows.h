@@ -15,25 +15,14 @@ inline constexpr std::size_t kInCache = 999'424;
 // second buffer until commit, as in the engine, with out = r + g as the reference (kApart).
 enum class Residual { kNone, kInPlace, kApart };
 
-// Encoding with the fastest implementation, compared with the same memory traffic without the codec. `goal` holds for
-// kFromMemory values; in cache the goal is 0.6, or none if `goal` is 0. Appends both sizes.
+// Appends the row with kFromMemory and with kInCache values. In cache the goal is 0.6, or none if `goal` is 0.
+void add_both_sizes(std::vector<Row>& rows, Row row, double goal);
+
+// Encoding with the fastest implementation, compared with the same memory traffic without the codec. Appends
+// both sizes.
 void add_encode(std::vector<Row>& rows, const std::string& spec, Residual residual, double goal);
 
 // Decoding of `peers` payloads into `out` in place, compared with scaling `out` in place and reading the payloads.
 void add_decode(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
-
-// Encoding with feedback of a codec whose payload is as large as its input, compared with one pass over the same
-// streams: out = r + g, r = g. (`r += g` writes one stream less, the payload.)
-void add_encode_onward(std::vector<Row>& rows, const std::string& spec, double goal);
-
-// Comparison with the least traffic of one side: reading the values once (kSum), or writing them once past the caches
-// (kFill).
-enum class Beside { kSum, kFill };
-void add_encode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
-// Decoding of one payload without a base.
-void add_decode_beside(std::vector<Row>& rows, const std::string& spec, Beside beside, double goal);
-
-// Decoding of sparse payloads in place, compared with the memory traffic that every implementation needs.
-void add_sparse_merge(std::vector<Row>& rows, const std::string& spec, int peers, double goal);
 
 }  // namespace tithe::bench

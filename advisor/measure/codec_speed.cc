@@ -6,11 +6,11 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "advisor/measure/gradients.h"
 #include "base/finite.h"
+#include "base/quantile.h"
 #include "base/rng.h"
 #include "codec/typical.h"
 #include "tithe/seam/catalogue.h"
@@ -69,10 +69,20 @@ std::vector<std::size_t> profile_sizes(std::size_t most) {
 double median_seconds(int runs, const std::function<double()>& work, std::vector<double>& spread) {
   std::vector<double> all;
   for (int k = 0; k < runs; ++k) all.push_back(work());
-  std::sort(all.begin(), all.end());
-  const auto at = [&](double q) { return all[static_cast<std::size_t>(std::lround(q * (runs - 1)))]; };
-  if (at(0.5) > 0) spread.push_back((at(0.75) - at(0.25)) / at(0.5));
-  return at(0.5);
+  const double middle = median(all);
+  if (middle > 0) spread.push_back((quantile(all, 0.75) - quantile(all, 0.25)) / middle);
+  return middle;
+}
+
+double seconds_per_call(std::size_t n, const std::function<void()>& work, std::vector<double>& spread) {
+  const auto seconds = [&](int times) {
+    const double begin = thread_seconds();
+    for (int k = 0; k < times; ++k) work();
+    return (thread_seconds() - begin) / times;
+  };
+  const int times = std::clamp(static_cast<int>(kMinRun / std::max(seconds(1), 1e-7)), 1, 2000);
+  return median_seconds(
+      n < (std::size_t{1} << 20) ? 5 : 3, [&] { return seconds(times); }, spread);
 }
 
 Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> sizes,
@@ -127,28 +137,13 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
       if (!s.ok() && status.ok()) status = s;
       call.next_memory = {};
     };
-    // Short work is repeated until the clock's resolution suffices.
-    const auto timed = [&](const auto& what) {
-      double begin = thread_seconds();
-      what();
-      const int times =
-          std::clamp(static_cast<int>(kMinRun / std::max(thread_seconds() - begin, 1e-7)), 1, 2000);
-      return median_seconds(
-          profile_runs(n),
-          [&] {
-            begin = thread_seconds();
-            for (int k = 0; k < times; ++k) what();
-            return (thread_seconds() - begin) / times;
-          },
-          spread);
-    };
-    const auto add = [&](Curve& curve, double seconds) {
-      curve.points.emplace_back(static_cast<double>(n), seconds);
+    const auto add = [&](Curve& curve, const std::function<void()>& what) {
+      curve.points.emplace_back(static_cast<double>(n), seconds_per_call(n, what, spread));
     };
     for (std::size_t k = 0; k < 2 * places; ++k) encode();
-    add(costs.encode, timed(encode));
-    add(costs.store, timed([&] { decode(false); }));
-    add(costs.merge, timed([&] { decode(true); }));
+    add(costs.encode, encode);
+    add(costs.store, [&] { decode(false); });
+    add(costs.merge, [&] { decode(true); });
     if (!status.ok()) return Status(status.code(), fmt::format("{}: {}", to_string(spec), status.what()));
     payload_bytes += static_cast<double>(bytes[0]);
     bound_bytes += static_cast<double>(bound);

@@ -42,8 +42,9 @@ Result<CodecCosts> measure_codec(const Spec& spec, std::span<const std::size_t> 
 Result<CodecCosts> measure_phases(const Spec& spec, std::span<const std::size_t> sizes,
                                   std::vector<double>& spread, std::span<const float> own);
 
-// The number of runs over n values: long runs vary less, and a profile should take less than a minute.
-constexpr int profile_runs(std::size_t n) { return n < (std::size_t{1} << 20) ? 5 : 3; }
+// The CPU time of one call of work() on n values. Short work is repeated until the clock's resolution suffices; many
+// values take fewer runs, because long runs vary less and a profile should take less than a minute.
+double seconds_per_call(std::size_t n, const std::function<void()>& work, std::vector<double>& spread);
 
 // The CPU time of this thread, in seconds.
 double thread_seconds();

@@ -12,7 +12,6 @@
 namespace tithe::sim {
 namespace {
 
-constexpr double kMinPhaseRun = 200e-6;  // seconds per run: small tensors are encoded many times
 constexpr std::size_t kRanks = 2;
 
 class RankPair {
@@ -111,17 +110,7 @@ class RankPair {
     if (!last_) context_ = combined_;  // becomes the context of the next phase
   }
 
-  // Seconds per call, repeated until the clock's resolution suffices.
-  double timed(const std::function<void()>& what) {
-    const auto seconds = [&](int times) {
-      const double begin = thread_seconds();
-      for (int k = 0; k < times; ++k) what();
-      return (thread_seconds() - begin) / times;
-    };
-    const int times = std::clamp(static_cast<int>(kMinPhaseRun / std::max(seconds(1), 1e-7)), 1, 2000);
-    return median_seconds(
-        profile_runs(n_), [&] { return seconds(times); }, spread_);
-  }
+  double timed(const std::function<void()>& what) { return seconds_per_call(n_, what, spread_); }
 
   const Spec& spec_;
   const Codec& codec_;

@@ -4,23 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
+
+#include "advisor/measure/codec_speed.h"
+#include "base/quantile.h"
 
 namespace tithe::bench {
 namespace {
 
-// The CPU time of this thread.
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double median(std::vector<double>& of) {
-  if (of.empty()) return 0;
-  std::sort(of.begin(), of.end());
-  return of[of.size() / 2];
-}
+using sim::thread_seconds;
 
 constexpr Channel kAlone = 1, kTogether = 2, kRounds = 3;
 constexpr int kRoundsOfAKind = 5;

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "advisor/measure/model_files.h"
+#include "advisor/measure/embedded_files.h"
+#include "advisor/sim/profile.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/limits.h"
@@ -20,9 +19,8 @@
 namespace tithe::bench {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{16} << 20;  // of a file
-constexpr std::size_t kMaxShown = 100;                    // bytes of an invalid text shown in an error
-constexpr double kMaxMs = 1e9;                            // eleven days
+constexpr std::size_t kMaxShown = 100;  // bytes of an invalid text shown in an error
+constexpr double kMaxMs = 1e9;          // eleven days
 
 struct Asked {
   std::string_view file;
@@ -48,46 +46,20 @@ Result<Asked> parse_asked(std::string_view text) {
   return asked;
 }
 
-Result<std::string> read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxBytes + 1, '\0');
-  if (!file || !file.read(text.data(), static_cast<std::streamsize>(text.size())).eof()) {
-    if (file)
-      return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB: not a list of a model", path));
-    return Status(Code::kIo, fmt::format("{}: cannot be read", path));
+// The byte at which a text stops being JSON.
+std::size_t torn_at(std::string_view text) {
+  try {
+    static_cast<void>(nlohmann::json::parse(text));
+  } catch (const nlohmann::json::parse_error& e) {
+    return e.byte > 0 ? e.byte - 1 : 0;
+  } catch (const nlohmann::json::out_of_range& e) {
+    // A number that no double holds: the message ends with 'number'.
+    const std::string_view what = e.what();
+    const std::size_t quote = what.find('\'');
+    return std::min(text.find(what.substr(quote + 1, what.size() - quote - 2)), text.size());
   }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
+  return 0;
 }
-
-// Finds the byte at which a text stops being JSON, counted from 1; 0: it is valid.
-class WhereTorn : public nlohmann::json_sax<nlohmann::json> {
- public:
-  static std::size_t of(std::string_view text) {
-    WhereTorn reader;
-    nlohmann::json::sax_parse(text, &reader);
-    return reader.at_;
-  }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
-    at_ = at;
-    return false;
-  }
-
- private:
-  std::size_t at_ = 0;
-};
 
 std::ptrdiff_t line_at(std::string_view text, std::size_t byte) {
   return 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(byte, text.size())),
@@ -110,12 +82,10 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", file, what));
   };
-  if (json.is_discarded()) {
-    const std::size_t at = WhereTorn::of(text);
+  if (json.is_discarded())
     return Status(Code::kInvalid, fmt::format("{}:{}: not a list of a model: invalid JSON from here; check "
                                               "that the file is complete (data/models/README.md)",
-                                              file, line_at(text, at > 0 ? at - 1 : 0)));
-  }
+                                              file, line_at(text, torn_at(text))));
   const auto number = [](const nlohmann::json& object, const char* key) {
     return object.is_object() && object.contains(key) && object[key].is_number() && object[key] >= 0 &&
            object[key] <= kMaxMs;
@@ -176,7 +146,7 @@ std::size_t ModelList::values() const {
 
 std::vector<std::string_view> model_names() {
   std::vector<std::string_view> names;
-  for (const ModelFile& file : model_files()) names.push_back(file.name);
+  for (const EmbeddedFile& file : model_files()) names.push_back(file.name);
   return names;
 }
 
@@ -185,15 +155,21 @@ Result<ModelList> open_model(std::string_view text) {
   if (!asked.ok()) return asked.status();
   const std::string file(asked->file);
   if (file.find('/') != std::string::npos || file.ends_with(".json")) {
-    const Result<std::string> whole = read_whole(file);
+    const Result<std::string> whole = sim::read_text(file);
     if (!whole.ok()) return whole.status();
     return parse(file, *whole, asked->scale);
   }
-  for (const ModelFile& known : model_files())
+  for (const EmbeddedFile& known : model_files())
     if (known.name == file) return parse(file, known.text, asked->scale);
   return Status(Code::kInvalid,
                 fmt::format("unknown model '{}': {}; or the path of a file (data/models/README.md)",
                             printable(file, kMaxShown), suggest(file, model_names())));
+}
+
+std::vector<TensorSpan> buckets_of(const ModelList& list, double cap_mb) {
+  constexpr std::size_t kMiB = 1 << 20;
+  const auto cap = static_cast<std::size_t>(cap_mb * static_cast<double>(kMiB));
+  return buckets_of(list, std::min(kMiB, cap), cap);
 }
 
 std::vector<TensorSpan> buckets_of(const ModelList& list, std::size_t first, std::size_t cap) {

@@ -38,5 +38,7 @@ using TensorSpan = std::span<const ModelTensor>;
 // The buckets of DistributedDataParallel, with four bytes per value: a bucket is closed by the tensor that brings it to
 // `cap` bytes, the first one by the tensor that brings it to `first` bytes.
 std::vector<TensorSpan> buckets_of(const ModelList& list, std::size_t first, std::size_t cap);
+// Likewise, with `cap_mb` MiB, and at most 1 MiB for the first bucket.
+std::vector<TensorSpan> buckets_of(const ModelList& list, double cap_mb);
 
 }  // namespace tithe::bench

@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <random>
 #include <thread>
 
+#include "base/quantile.h"
 #include "base/rng.h"
 
 namespace tithe::bench {
@@ -113,12 +113,6 @@ class WorkerPool {
   std::atomic<bool> disturbed_{false};
 };
 
-double quantile(std::vector<double> v, double q) {
-  const auto at = std::lround(q * static_cast<double>(v.size() - 1));
-  std::nth_element(v.begin(), v.begin() + at, v.end());
-  return v[static_cast<std::size_t>(at)];
-}
-
 }  // namespace
 
 template <typename T>
@@ -152,20 +146,35 @@ void fill_values(std::span<float> out, float scale, std::uint64_t draw) {
   }
 }
 
-namespace {
-
-// Runs pairs, with alternating order, until enough of them were undisturbed.
-template <typename Run>
-Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run reference) {
-  kernel();  // first touch of code and payload pages
-  reference();
+// Alternates the order of the two, until enough pairs were undisturbed.
+Outcome in_pairs(std::size_t n, const Options& options, const PairedWork& work) {
+  enum Step { kMake, kFresh, kRun };
+  bool of_kernel = true;  // written between steps only, like `draw`
+  std::uint64_t draw = 1;
+  WorkerPool pool(options.threads, [&](int thread, int step) {
+    if (step == kMake)
+      work.make(thread);
+    else if (step == kFresh)
+      work.fresh(thread, of_kernel, draw);
+    else
+      work.run(thread, of_kernel);
+  });
+  pool.run(kMake);
+  const auto timed = [&](bool kernel) {
+    of_kernel = kernel;
+    ++draw;
+    pool.run(kFresh);
+    return pool.run(kRun);
+  };
+  timed(true);  // first touch of code and payload pages
+  timed(false);
   std::vector<double> ratio, kernel_seconds, reference_seconds;
   Outcome out;
   for (; out.tried < kMaxTries * options.rounds && out.kept < options.rounds; ++out.tried) {
     if (options.watch) options.watch(out.kept);
     const bool kernel_first = out.tried % 2 == 0;
-    const WorkerPool::Timed a = kernel_first ? kernel() : reference();
-    const WorkerPool::Timed b = kernel_first ? reference() : kernel();
+    const WorkerPool::Timed a = timed(kernel_first);
+    const WorkerPool::Timed b = timed(!kernel_first);
     if (!a.alone || !b.alone) continue;
     const double k = kernel_first ? a.seconds : b.seconds;
     const double r = kernel_first ? b.seconds : a.seconds;
@@ -184,86 +193,22 @@ Outcome in_pairs(std::size_t n, const Options& options, Run kernel, Run referenc
   return out;
 }
 
-}  // namespace
-
-// Each thread has its own case with n / threads values. fresh() runs before every timed step.
+// Each thread has its own case with n / threads values.
 Outcome measure(const Row& row, const Options& options) {
-  enum Step { kMake, kFresh, kKernel, kReference };
   std::vector<std::unique_ptr<Case>> cases(static_cast<std::size_t>(options.threads));
-  std::atomic<std::uint64_t> draw{1};
-  WorkerPool crew(options.threads, [&](int thread, int step) {
-    auto& mine = cases[static_cast<std::size_t>(thread)];
-    switch (step) {
-      case kMake:
-        mine = row.make(row.n / static_cast<std::size_t>(options.threads));
-        break;
-      case kFresh:
-        mine->fresh(mix64(draw.load() * 64 + static_cast<std::uint64_t>(thread)));
-        break;
-      case kKernel:
-        mine->kernel();
-        break;
-      default:
-        mine->reference();
-    }
-  });
-  crew.run(kMake);
-  const auto timed = [&](Step step) {
-    ++draw;
-    crew.run(kFresh);
-    return crew.run(step);
+  const auto of = [&](int thread) -> std::unique_ptr<Case>& {
+    return cases[static_cast<std::size_t>(thread)];
   };
-  using Run = std::function<WorkerPool::Timed()>;
-  Outcome out = in_pairs<Run>(
-      row.n, options, [&] { return timed(kKernel); }, [&] { return timed(kReference); });
+  Outcome out = in_pairs(
+      row.n, options,
+      {.make = [&](int thread) { of(thread) = row.make(row.n / static_cast<std::size_t>(options.threads)); },
+       .fresh =
+           [&](int thread, bool, std::uint64_t draw) {
+             of(thread)->fresh(mix64(draw * 64 + static_cast<std::uint64_t>(thread)));
+           },
+       .run = [&](int thread, bool kernel) { kernel ? of(thread)->kernel() : of(thread)->reference(); }});
   out.note = cases[0]->note();
   return out;
-}
-
-Outcome measure_scaling(const Row& row, const Options& options, Side side) {
-  enum Step { kMake, kFreshShares, kShares, kFreshWhole, kWhole };
-  std::vector<std::unique_ptr<Case>> shares(static_cast<std::size_t>(options.threads));
-  std::unique_ptr<Case> whole;
-  std::atomic<std::uint64_t> draw{1};
-  const auto run_side = [side](Case& c) { side == Side::kKernel ? c.kernel() : c.reference(); };
-  // Some references move as many bytes as the kernel has written, so the kernel runs first.
-  const auto make = [&](std::size_t n) {
-    std::unique_ptr<Case> made = row.make(n);
-    made->fresh(0);
-    made->kernel();
-    return made;
-  };
-  WorkerPool crew(options.threads, [&](int thread, int step) {
-    auto& mine = shares[static_cast<std::size_t>(thread)];
-    if ((step == kFreshWhole || step == kWhole) && thread != 0) return;
-    switch (step) {
-      case kMake:
-        mine = make(row.n / static_cast<std::size_t>(options.threads));
-        if (thread == 0) whole = make(row.n);
-        break;
-      case kFreshShares:
-        mine->fresh(mix64(draw.load() * 64 + static_cast<std::uint64_t>(thread)));
-        break;
-      case kShares:
-        run_side(*mine);
-        break;
-      case kFreshWhole:
-        whole->fresh(mix64(draw.load() * 64));
-        break;
-      default:
-        run_side(*whole);
-    }
-  });
-  crew.run(kMake);
-  const auto timed = [&](Step fresh, Step step) {
-    ++draw;
-    crew.run(fresh);
-    return crew.run(step);
-  };
-  using Run = std::function<WorkerPool::Timed()>;
-  return in_pairs<Run>(
-      row.n, options, [&] { return timed(kFreshShares, kShares); },
-      [&] { return timed(kFreshWhole, kWhole); });
 }
 
 }  // namespace tithe::bench

@@ -81,9 +81,14 @@ struct Outcome {
 
 Outcome measure(const Row& row, const Options& options);
 
-// The same work on options.threads threads and on one thread, alternately. The ratio is the speedup; reference_gbs is
-// the speed of one thread. `side` selects the row's kernel or its reference.
-enum class Side { kKernel, kReference };
-Outcome measure_scaling(const Row& row, const Options& options, Side side);
+// Two kinds of work, each on every thread: `kernel` selects the kernel or the reference. fresh() precedes every timed
+// run, and gets another `draw` each time.
+struct PairedWork {
+  std::function<void(int thread)> make;
+  std::function<void(int thread, bool kernel, std::uint64_t draw)> fresh;
+  std::function<void(int thread, bool kernel)> run;
+};
+// Likewise, for work that moves n values.
+Outcome in_pairs(std::size_t n, const Options& options, const PairedWork& work);
 
 }  // namespace tithe::bench

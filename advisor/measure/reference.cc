@@ -34,25 +34,6 @@ void add_apart(const float* r, const float* g, float* out, std::size_t n) {
   for (; i < n; ++i) out[i] = r[i] + g[i];
 }
 
-void add(float* r, const float* g, std::size_t n) { add_apart(r, g, r, n); }
-
-void move_on(float* r, const float* g, float* out, std::size_t n) {
-  const std::size_t lanes = hn::Lanes(kF);
-  std::size_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto a = hn::LoadU(kF, g + i);
-    const auto b = hn::LoadU(kF, g + i + lanes);
-    hn::StoreU(hn::Add(hn::LoadU(kF, r + i), a), kF, out + i);
-    hn::StoreU(hn::Add(hn::LoadU(kF, r + i + lanes), b), kF, out + i + lanes);
-    hn::StoreU(a, kF, r + i);
-    hn::StoreU(b, kF, r + i + lanes);
-  }
-  for (; i < n; ++i) {
-    out[i] = r[i] + g[i];
-    r[i] = g[i];
-  }
-}
-
 // Reads whole vectors only; the rest is smaller than one step.
 Sum read(const std::uint8_t* p, std::size_t bytes, Sum sum) {
   const std::size_t step = 4 * hn::Lanes(kW);
@@ -108,18 +89,6 @@ std::uint32_t scale(float* v, std::size_t n, float s, std::span<const ByteView> 
   return fold(sum);
 }
 
-std::uint32_t read_values(const float* from, std::size_t n) {
-  return fold(read(reinterpret_cast<const std::uint8_t*>(from), 4 * n, hn::Zero(kW)));
-}
-
-void fill_past_caches(float* out, std::size_t n, float value) {
-  const auto v = hn::Set(kF, value);
-  const std::size_t lanes = hn::Lanes(kF);
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::Stream(v, kF, out + i);
-  for (; i < n; ++i) out[i] = value;
-}
-
 }  // namespace
 }  // namespace tithe::bench::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -127,32 +96,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tithe::bench {
 
-HWY_EXPORT(add);
 HWY_EXPORT(add_apart);
-HWY_EXPORT(move_on);
 HWY_EXPORT(copy);
 HWY_EXPORT(scale);
-HWY_EXPORT(read_values);
-HWY_EXPORT(fill_past_caches);
 
-void add(float* r, const float* g, std::size_t n) { HWY_DYNAMIC_DISPATCH(add)(r, g, n); }
+void add(float* r, const float* g, std::size_t n) { add_apart(r, g, r, n); }
 void add_apart(const float* r, const float* g, float* out, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(add_apart)(r, g, out, n);
-}
-void move_on(float* r, const float* g, float* out, std::size_t n) {
-  HWY_DYNAMIC_DISPATCH(move_on)(r, g, out, n);
 }
 void copy(const float* from, std::size_t n, std::uint8_t* to, std::size_t bytes) {
   HWY_DYNAMIC_DISPATCH(copy)(from, n, to, bytes);
 }
 std::uint32_t scale(float* v, std::size_t n, float s, std::span<const ByteView> payloads) {
   return HWY_DYNAMIC_DISPATCH(scale)(v, n, s, payloads);
-}
-std::uint32_t read_values(const float* from, std::size_t n) {
-  return HWY_DYNAMIC_DISPATCH(read_values)(from, n);
-}
-void fill_past_caches(float* out, std::size_t n, float value) {
-  HWY_DYNAMIC_DISPATCH(fill_past_caches)(out, n, value);
 }
 
 }  // namespace tithe::bench

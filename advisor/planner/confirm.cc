@@ -26,7 +26,7 @@ bool too_many(const PlanQuery& query) { return query.job.tensors.size() > kMaxCo
 
 Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, Seconds limit) {
   const PlanQuery& q = search.query();
-  if (!too_many(q)) return simulate(q, search.rules(assignment, {}), false, limit, &search.timelines());
+  if (!too_many(q)) return simulate(q, search.rules(assignment), false, limit, &search.timelines());
   sim::Outcome out;
   out.step = search.judge(assignment);
   out.exposed = out.step - q.job.compute;
@@ -40,12 +40,17 @@ Confirm::Confirm(PlanSearch& search) : search_(search) {
   most_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
 }
 
-Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
-  Candidate fresh{std::move(label), assignment, {}};
+Candidate Confirm::candidate(std::string label, const Assignment& assignment) const {
+  Candidate out{std::move(label), assignment, {}};
   for (std::size_t t = 0; t < assignment.size(); ++t) {
-    fresh.compresses = fresh.compresses || search_.option(assignment[t].option).lossy;
-    fresh.allowed = fresh.allowed && search_.allowed(t, assignment[t].option);
+    out.compresses = out.compresses || search_.option(assignment[t].option).lossy;
+    out.allowed = out.allowed && search_.allowed(t, assignment[t].option);
   }
+  return out;
+}
+
+Result<std::size_t> Confirm::add(std::string label, const Assignment& assignment, bool whole) {
+  Candidate fresh = candidate(std::move(label), assignment);
   Seconds limit = sim::kNever;
   for (std::size_t c = 0; c < seen_.size(); ++c) {
     if (seen_[c].assignment == assignment && (!whole || seen_[c].step() < sim::kNever)) return c;
@@ -114,16 +119,12 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
       if (!g.inside) beaten_.insert(g.option);
       continue;
     }
-    bool lossy = false, allowed = true;
-    for (std::size_t t = 0; t < all.size(); ++t) {
-      lossy = lossy || search_.option(all[t].option).lossy;
-      allowed = allowed && search_.allowed(t, all[t].option);
-    }
     best = seen_.size();
     limit = out->step;
     judged = g.judged;
-    seen_.push_back({to_string(search_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all,
-                     std::move(*out), lossy, allowed});
+    seen_.push_back(
+        candidate(to_string(search_.option(g.option)) + (g.inside ? " with bf16 inside" : ""), all));
+    seen_.back().outcome = std::move(*out);
   }
   if (limit == sim::kNever) return refused;
   return best.value_or(seen_.size());
@@ -131,7 +132,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
 
 Baseline Confirm::baseline(std::size_t candidate) const {
   const Candidate& c = seen_[candidate];
-  return {c.label, c.step(), search_.rules(c.assignment, {})};
+  return {c.label, c.step(), search_.rules(c.assignment)};
 }
 
 Status Confirm::others() {

@@ -66,6 +66,7 @@ class Confirm {
   Result<std::size_t> less(std::size_t of);
 
  private:
+  Candidate candidate(std::string label, const Assignment& assignment) const;  // without its outcome
   using Change = std::function<void(std::size_t, Decision&)>;
   std::vector<std::pair<std::string, Change>> changes();
   void allot();  // sets the budget for the simulations that follow

@@ -13,7 +13,6 @@
 namespace tithe::planner {
 namespace {
 
-using engine::Program;
 using engine::Step;
 using engine::StepKind;
 
@@ -22,32 +21,21 @@ constexpr std::size_t kMaxStages = 12;
 // The hop number of each step, by simulated rank: the longest chain of messages before it. A topological traversal, so
 // a ring of many hosts costs time proportional to its steps.
 std::vector<std::vector<int>> hops_of(const sim::StepTimeline& timeline) {
-  std::vector<std::vector<int>> hops, waits;
-  std::vector<sim::MatchedStep> ready;
-  for (std::size_t r = 0; r < timeline.roles.size(); ++r) {
-    const Program& p = timeline.roles[r].program;
-    hops.emplace_back(p.steps.size());
-    waits.push_back(p.waits);
-    for (std::size_t s = 0; s < p.steps.size(); ++s) {
-      if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for the matching send
-      if (waits[r][s] == 0) ready.push_back({static_cast<int>(r), static_cast<int>(s)});
-    }
-  }
-  while (!ready.empty()) {
-    const auto rank = static_cast<std::size_t>(ready.back().rank);
-    const auto step = static_cast<std::size_t>(ready.back().step);
-    ready.pop_back();
-    const sim::Role& role = timeline.roles[rank];
-    const Program& p = role.program;
-    const auto before = [&](sim::MatchedStep at, int messages) {
-      const auto r = static_cast<std::size_t>(at.rank), s = static_cast<std::size_t>(at.step);
-      hops[r][s] = std::max(hops[r][s], hops[rank][step] + messages);
-      if (--waits[r][s] == 0) ready.push_back(at);
+  std::vector<std::vector<int>> hops;
+  for (const sim::Role& role : timeline.roles) hops.emplace_back(role.program.steps.size());
+  const auto hop = [&](sim::MatchedStep at) -> int& {
+    return hops[static_cast<std::size_t>(at.rank)][static_cast<std::size_t>(at.step)];
+  };
+  sim::for_each_in_order(timeline, [&](sim::MatchedStep at) {
+    const sim::Role& role = timeline.roles[static_cast<std::size_t>(at.rank)];
+    const Step& step = role.program.steps[static_cast<std::size_t>(at.step)];
+    const auto before = [&](sim::MatchedStep next, int messages) {
+      hop(next) = std::max(hop(next), hop(at) + messages);
     };
-    if (p.steps[step].kind == StepKind::kSend) before(role.match[step], 1);
-    for (std::uint32_t k = 0; k < p.steps[step].next.count; ++k)
-      before({static_cast<int>(rank), p.indices[p.steps[step].next.first + k]}, 0);
-  }
+    if (step.kind == StepKind::kSend) before(role.match[static_cast<std::size_t>(at.step)], 1);
+    for (std::uint32_t k = 0; k < step.next.count; ++k)
+      before({at.rank, role.program.indices[step.next.first + k]}, 0);
+  });
   return hops;
 }
 

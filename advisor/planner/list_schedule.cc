@@ -3,19 +3,12 @@
 #include "advisor/planner/list_schedule.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace tithe::planner {
 
-void ListSchedule::later(Seconds at, std::uint32_t item, Resource what) {
-  events_.push_back({at, item, what});
-  std::push_heap(events_.begin(), events_.end(), std::greater<>());
-}
+void ListSchedule::later(Seconds at, std::uint32_t item, Resource what) { events_.push({at, item, what}); }
 
-void ListSchedule::wait_for(Resource resource, std::uint32_t item) {
-  queues_[resource].push_back(item);
-  std::push_heap(queues_[resource].begin(), queues_[resource].end(), std::greater<>());
-}
+void ListSchedule::wait_for(Resource resource, std::uint32_t item) { queues_[resource].push(item); }
 
 // Handles the end of a computation, of a transfer, or of a delay: the item waits for its next resources.
 void ListSchedule::over(const Event& e) {
@@ -45,11 +38,9 @@ void ListSchedule::over(const Event& e) {
 }
 
 // Event-driven list scheduling. At each time, all due events are handled, then each free resource takes its first
-// waiting item.
+// waiting item. The heaps are empty before and afterwards.
 Times ListSchedule::run(const std::vector<Batch>& batches, int lanes) {
   items_.clear();
-  events_.clear();
-  for (auto& queue : queues_) queue.clear();
   times_ = {};
   std::vector<std::size_t> order(batches.size());
   for (std::size_t l = 0; l < batches.size(); ++l) order[l] = l;
@@ -63,19 +54,17 @@ Times ListSchedule::run(const std::vector<Batch>& batches, int lanes) {
   int free[kStage] = {std::max(1, lanes), 1, 1, 1};
   Seconds* busy[kStage] = {&times_.compute, &times_.up, &times_.down, &times_.inside};
   while (!events_.empty()) {
-    const Seconds now = events_.front().at;
-    while (!events_.empty() && events_.front().at <= now) {
-      std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-      const Event e = events_.back();
-      events_.pop_back();
+    const Seconds now = events_.top().at;
+    while (!events_.empty() && events_.top().at <= now) {
+      const Event e = events_.top();
+      events_.pop();
       if (e.what != kStage) ++free[e.what];
       over(e);
     }
     for (const Resource r : {kCompute, kUp, kDown, kInside})
       while (free[r] > 0 && !queues_[r].empty()) {
-        std::pop_heap(queues_[r].begin(), queues_[r].end(), std::greater<>());
-        const std::uint32_t i = queues_[r].back();
-        queues_[r].pop_back();
+        const std::uint32_t i = queues_[r].top();
+        queues_[r].pop();
         const CostStage& stage = items_[i].work->stages[items_[i].stage];
         const Seconds parts[] = {stage.compute, stage.up, stage.down, stage.inside};
         const Seconds takes = parts[r];

@@ -7,6 +7,8 @@
 // An estimate takes about 0.1 us per stage of a part; the simulator confirms the result. Communication that ends before
 // the computation costs nothing: the step ends when both have ended.
 #include <cstdint>
+#include <functional>
+#include <queue>
 #include <utility>
 #include <vector>
 
@@ -52,9 +54,11 @@ class ListSchedule {
   void wait_for(Resource resource, std::uint32_t item);
   void over(const Event& event);
 
-  std::vector<Item> items_;                    // in order of precedence
-  std::vector<Event> events_;                  // a heap with the earliest event on top
-  std::vector<std::uint32_t> queues_[kStage];  // heaps with the first item on top
+  template <typename T>
+  using Heap = std::priority_queue<T, std::vector<T>, std::greater<>>;
+  std::vector<Item> items_;             // in order of precedence
+  Heap<Event> events_;                  // the earliest event on top
+  Heap<std::uint32_t> queues_[kStage];  // the first item on top
   Times times_;
 };
 

@@ -11,10 +11,6 @@
 
 namespace tithe::planner {
 
-std::vector<Spec> codecs_for(const PlanQuery& query, std::string_view key) {
-  return tithe::codecs_for(query.allowed, key);
-}
-
 Status check(const PlanQuery& query) {
   const Job& job = query.job;
   if (job.tensors.empty())

@@ -52,9 +52,6 @@ inline constexpr int kMaxPlanned = 4096;  // ranks; planning for this number tak
 // no tensor, or a codec with unknown costs.
 Status check(const PlanQuery& query);
 
-// The codecs that a tensor may use: fp32, bf16, zip, then the others in the order in which they are allowed.
-std::vector<Spec> codecs_for(const PlanQuery& query, std::string_view key);
-
 // The workload of the ranks under these rules, for the simulator.
 Result<sim::Workload> workload_of(const PlanQuery& query, std::span<const Rule> rules);
 // `limit` and `timelines` as in sim::run().

@@ -79,7 +79,7 @@ Result<PlanSearch> PlanSearch::make(const PlanQuery& query) {
                                                 tithe::to_string(spec)));
   }
   for (const JobTensor& t : query.job.tensors) {
-    const std::vector<Spec> list = codecs_for(query, t.key);
+    const std::vector<Spec> list = codecs_for(query.allowed, t.key);
     std::vector<char> may;
     for (const Option& o : search.options_)
       may.push_back(std::find(list.begin(), list.end(), o.spec) != list.end());
@@ -269,7 +269,7 @@ Seconds PlanSearch::judge(const Assignment& assignment, Seconds limit) {
 
 // Writes the assignment as rules. For each size, the most frequent decision becomes the rule of that size; tensors that
 // deviate get rules by key, which come first. Neighbouring sizes with one decision share a rule.
-std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vector<std::string>& why) {
+std::vector<Rule> PlanSearch::rules(const Assignment& assignment) {
   const std::vector<JobTensor>& tensors = query_->job.tensors;
   std::map<std::size_t, std::map<Decision, std::size_t>> by_size;  // number of tensors
   for (std::size_t t = 0; t < tensors.size(); ++t) ++by_size[tensors[t].n][assignment[t]];
@@ -302,7 +302,7 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment, const std::vec
   for (std::size_t t = 0; t < tensors.size(); ++t)
     if (assignment[t] != usual[tensors[t].n]) {
       const std::size_t part = part_sizes(assignment[t], tensors[t].n).from;
-      rules.push_back(rule_of(assignment[t], part, why.empty() ? std::string() : why[t]));
+      rules.push_back(rule_of(assignment[t], part, {}));
       rules.back().match = key_rule(tensors[t].key);
     }
   // Neighbouring sizes share a rule if the decision is the same and one part size suits all of them. The rule reaches

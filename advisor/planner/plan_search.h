@@ -74,7 +74,7 @@ class PlanSearch {
   Times last_times() const { return times_; }  // of the last call of judge()
   std::size_t judged = 0;
 
-  std::vector<Rule> rules(const Assignment& assignment, const std::vector<std::string>& why);
+  std::vector<Rule> rules(const Assignment& assignment);
   sim::TimelineCache& timelines() { return *timelines_; }  // for all worlds of this query
 
  private:

@@ -224,7 +224,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
       out.compressed = c.step();
   out.assignment = chosen.assignment;
   out.judged = search.judged;
-  out.rules = search.rules(out.assignment, {});
+  out.rules = search.rules(out.assignment);
   out.outcome = chosen.outcome;
   out.estimated = too_many(query);
   out.simulated = confirm.seen().size();

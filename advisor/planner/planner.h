@@ -12,7 +12,6 @@
 //     (confirm.h), by name.
 //   - same: the same query and policy give the same plan on every machine.
 //   - whole: a plan is a list of rules (tithe/choices.h), which a session takes on all ranks.
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -77,7 +77,7 @@ TEST(Planner, RulesStateTheDecisionForEveryTensor) {
     assignment.push_back(
         {static_cast<int>(t % search.options().size()), std::size_t{1} << (18 + t % 3), false});
   q.job.tensors[6].n = q.job.tensors[4].n;
-  const std::vector<Rule> rules = search.rules(assignment, {});
+  const std::vector<Rule> rules = search.rules(assignment);
   const Result<Choices> choices =
       Choices::make(rules, {.spec = *parse_spec("fp32"), .strategy = find_strategy("server"), .world = 4});
   ASSERT_TRUE(choices.ok()) << choices.status().what();
@@ -268,7 +268,7 @@ TEST(Planner, ReasonsComeFromFullSimulations) {
       for (const Alternative& a : r.alternatives) {
         EXPECT_GT(a.step, 0.98 * p.outcome.step) << a.option << " at " << rate;
         if (a.step < sim::kNever) {
-          EXPECT_EQ(a.step, simulate(q, search->rules(a.assignment, {}))->step) << a.option;
+          EXPECT_EQ(a.step, simulate(q, search->rules(a.assignment))->step) << a.option;
         }
         for (std::size_t t = 0; t < a.assignment.size(); ++t)
           EXPECT_TRUE(a.assignment[t] == p.assignment[t] ||

@@ -14,7 +14,6 @@ namespace tithe::planner {
 
 struct Policy {
   std::string_view name;
-  std::string_view doc;       // one line
   std::string_view argument;  // the argument after the name and a colon; empty: none
   Result<Assignment> (*decide)(PlanSearch& search, std::string_view argument);
 };

@@ -13,9 +13,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
 
 }  // namespace
 
-const Policy bf16_policy = {.name = "bf16",
-                            .doc = "all tensors as bf16, by the best strategy: the baseline",
-                            .argument = {},
-                            .decide = decide};
+const Policy bf16_policy = {.name = "bf16", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

@@ -32,7 +32,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
 
 }  // namespace
 
-const Policy dragonn_policy = {
-    .name = "dragonn", .doc = "DRAGONN's tensor selection (ICML 2022)", .argument = {}, .decide = decide};
+const Policy dragonn_policy = {.name = "dragonn", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

@@ -17,7 +17,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
 
 }  // namespace
 
-const Policy raw_policy = {
-    .name = "raw", .doc = "all tensors as fp32, by the best strategy", .argument = {}, .decide = decide};
+const Policy raw_policy = {.name = "raw", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

@@ -59,9 +59,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
 
 }  // namespace
 
-const Policy secopa_policy = {.name = "secopa",
-                              .doc = "HiPress' equations, tensor by tensor (SOSP 2021)",
-                              .argument = {},
-                              .decide = decide};
+const Policy secopa_policy = {.name = "secopa", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

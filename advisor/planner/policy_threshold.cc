@@ -42,9 +42,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view argument) {
 
 }  // namespace
 
-const Policy threshold_policy = {.name = "threshold",
-                                 .doc = "compress tensors of at least this many bytes",
-                                 .argument = "bytes",
-                                 .decide = decide};
+const Policy threshold_policy = {.name = "threshold", .argument = "bytes", .decide = decide};
 
 }  // namespace tithe::planner

@@ -127,10 +127,6 @@ Assignment less_compressed(PlanSearch& search, Assignment assignment) {
   return assignment;
 }
 
-const Policy timeline_policy = {
-    .name = "timeline",
-    .doc = "minimise the communication that computing does not hide, over all tensors",
-    .argument = {},
-    .decide = decide};
+const Policy timeline_policy = {.name = "timeline", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner

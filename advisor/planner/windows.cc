@@ -121,7 +121,7 @@ Result<WindowsPlan> plan_windows(const PlanQuery& whole, std::span<const PlanQue
     mean.estimated = mean.estimated || one.estimated;
   }
   if (!compressed) mean.compressed = 0;
-  mean.rules = search->rules(mean.assignment, {});
+  mean.rules = search->rules(mean.assignment);
   const bool excepted =
       std::ranges::any_of(whole.allowed, [](const Allowance& a) { return !a.match.empty(); });
   if (slices.size() > 1 && !excepted && !mean.estimated)

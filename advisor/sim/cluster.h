@@ -55,7 +55,6 @@ class Cluster {
                       bool shared = false);
 
   const std::string& name() const { return name_; }
-  const std::string& about() const { return about_; }
   int world() const { return world_; }
   std::span<const Host> hosts() const { return hosts_; }
   int host_of(Rank r) const { return host_of_[static_cast<std::size_t>(r)]; }

@@ -3,6 +3,7 @@
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -64,11 +65,9 @@ class ClusterReader {
   }
   Status known(const toml::table& t, std::initializer_list<std::string_view> names) const {
     for (const auto& [key, value] : t)
-      if (std::find(names.begin(), names.end(), key.str()) == names.end()) {
-        std::string list;
-        for (const std::string_view n : names) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
-        return at(value, fmt::format("unknown field '{}': {}", printable(key.str(), 60), list));
-      }
+      if (std::find(names.begin(), names.end(), key.str()) == names.end())
+        return at(value,
+                  fmt::format("unknown field '{}': {}", printable(key.str(), 60), fmt::join(names, ", ")));
     return {};
   }
   template <typename Take>
@@ -269,12 +268,15 @@ class ClusterReader {
   }
   Status connect(std::size_t s) {
     const auto& [up, table] = ups_[s];
-    if (up.empty()) return {};
-    const auto found = numbers_.find(up);
+    return up.empty() ? Status{} : find_switch(*table, "up", up, out_.switches_[s].up);
+  }
+
+  Status find_switch(const toml::table& t, std::string_view key, const std::string& name, int& into) const {
+    const auto found = numbers_.find(name);
     if (found == numbers_.end())
-      return at(*table->get("up"),
-                fmt::format("up = '{}': unknown switch; define it in a [[switch]]", printable(up, 60)));
-    out_.switches_[s].up = found->second;
+      return at(*t.get(key), fmt::format("{} = '{}': unknown switch; define it in a [[switch]]", key,
+                                         printable(name, 60)));
+    into = found->second;
     return {};
   }
   Status one_tree() {
@@ -282,8 +284,9 @@ class ClusterReader {
     int top = -1;
     for (std::size_t s = 0; s < out_.switches_.size(); ++s) {
       int at_switch = static_cast<int>(s);
-      for (std::size_t steps = 0; out_.switches_[static_cast<std::size_t>(at_switch)].up >= 0; ++steps) {
-        if (steps > out_.switches_.size())
+      std::size_t above = 0;
+      for (; out_.switches_[static_cast<std::size_t>(at_switch)].up >= 0; ++above) {
+        if (above > out_.switches_.size())
           return at(*ups_[s].second,
                     "this switch is above itself: the links form a cycle and must form a tree");
         at_switch = out_.switches_[static_cast<std::size_t>(at_switch)].up;
@@ -293,10 +296,6 @@ class ClusterReader {
                   "this switch is not connected to the first one: set `up` in it or in the switch above it");
       top = at_switch;
       constexpr std::size_t kMaxAbove = 3;
-      std::size_t above = 0;
-      for (int x = static_cast<int>(s); out_.switches_[static_cast<std::size_t>(x)].up >= 0;
-           x = out_.switches_[static_cast<std::size_t>(x)].up)
-        ++above;
       if (above > kMaxAbove)
         return at(*ups_[s].second, fmt::format("more than {} switches above this one", kMaxAbove));
     }
@@ -325,15 +324,9 @@ class ClusterReader {
           "`device` is missing: bytes per second between a device's memory and the host's, such as 12GB/s");
     std::string where;
     TITHE_TRY(word(t, "at", where));
-    if (!where.empty()) {
-      const auto found = numbers_.find(where);
-      if (found == numbers_.end())
-        return at(*t.get("at"),
-                  fmt::format("at = '{}': unknown switch; define it in a [[switch]]", printable(where, 60)));
-      k.at = found->second;
-    } else if (out_.switches_.size() > 1) {
+    if (where.empty() && out_.switches_.size() > 1)
       return at(t, "`at` is missing: the switch that these hosts are on");
-    }
+    if (!where.empty()) TITHE_TRY(find_switch(t, "at", where, k.at));
     out_.kinds_.push_back(k);
     return {};
   }

@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/nearest.h"
 #include "base/text.h"
 #include "tithe/seam/machine.h"
 
@@ -317,14 +315,19 @@ Result<Profile> parse_profile(std::string_view json, const std::string& file) {
   }
 }
 
-Result<Profile> read_profile(const std::string& path) {
+Result<std::string> read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxBytes + 1, '\0');
   if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof()))
     return Status(Code::kIo, fmt::format("{}: cannot be read", path));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kMaxBytes) return Status(Code::kInvalid, fmt::format("{}: larger than 16 MiB", path));
-  return parse_profile(text, path);
+  return text;
+}
+
+Result<Profile> read_profile(const std::string& path) {
+  const Result<std::string> text = read_text(path);
+  return text.ok() ? parse_profile(*text, path) : text.status();
 }
 
 std::string machine_name() {

@@ -51,6 +51,8 @@ struct Profile {
 std::string to_json(const Profile& profile);
 Result<Profile> parse_profile(std::string_view json, const std::string& file);
 Result<Profile> read_profile(const std::string& path);
+// A text of at most 16 MiB: kInvalid if it is larger, kIo if it cannot be read.
+Result<std::string> read_text(const std::string& path);
 
 // kInvalid if it was made on another machine, for other vector instructions or by another version.
 Status belongs_here(const Profile& profile, const std::string& file);

@@ -70,9 +70,9 @@ class World {
     int bucket = 0, part = 0;
     std::size_t after = 0;  // number of leading jobs of the bucket that must end before it begins
     // By simulated rank and sending step: kNone, kAwaited, or the index of its message.
-    std::vector<std::vector<std::uint32_t>> mail;
+    std::vector<std::vector<std::uint32_t>> mail = {};
     // Likewise: the time at which the receive was posted, if messages wait for it (Leaves::kPosted).
-    std::vector<std::vector<Seconds>> posted;
+    std::vector<std::vector<Seconds>> posted = {};
     std::size_t left = 0;  // simulated ranks that have not finished it
   };
   static constexpr std::uint32_t kNone = 0xffffffff, kAwaited = kNone - 1;

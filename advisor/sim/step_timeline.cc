@@ -133,17 +133,12 @@ void TimelineBuilder::match(StepTimeline& timeline, const Strategy& strategy) co
   }
 }
 
-// The number of ranks' payloads in each frame, by simulated rank and slot, for laws that join payloads. A topological
-// traversal.
-std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& timeline) const {
-  std::vector<std::vector<int>> out(timeline.roles.size());
-  const std::vector<Law>& laws = timeline.roles[0].program.parts[0].laws;
-  if (std::none_of(laws.begin(), laws.end(), [](Law law) { return engine::rule_of(law).joins; })) return out;
+// Kahn's algorithm: a step is ready when all steps before it have been visited.
+void for_each_in_order(const StepTimeline& timeline, const std::function<void(MatchedStep)>& visit) {
   std::vector<std::vector<int>> waits;
   std::vector<MatchedStep> ready;
   for (std::size_t r = 0; r < timeline.roles.size(); ++r) {
     const engine::Program& p = timeline.roles[r].program;
-    out[r].assign(p.slots.size(), 1);
     waits.push_back(p.waits);
     for (std::size_t s = 0; s < p.steps.size(); ++s) {
       if (p.steps[s].kind == StepKind::kRecv) ++waits[r][s];  // for the matching send
@@ -157,24 +152,35 @@ std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& time
   while (!ready.empty()) {
     const MatchedStep at = ready.back();
     ready.pop_back();
+    visit(at);
+    const Role& role = timeline.roles[static_cast<std::size_t>(at.rank)];
+    const Step& step = role.program.steps[static_cast<std::size_t>(at.step)];
+    if (step.kind == StepKind::kSend) done(role.match[static_cast<std::size_t>(at.step)]);
+    for (std::uint32_t k = 0; k < step.next.count; ++k)
+      done({at.rank, role.program.indices[step.next.first + k]});
+  }
+}
+
+// The number of ranks' payloads in each frame, by simulated rank and slot, for laws that join payloads.
+std::vector<std::vector<int>> TimelineBuilder::payloads(const StepTimeline& timeline) const {
+  std::vector<std::vector<int>> out(timeline.roles.size());
+  const std::vector<Law>& laws = timeline.roles[0].program.parts[0].laws;
+  if (std::none_of(laws.begin(), laws.end(), [](Law law) { return engine::rule_of(law).joins; })) return out;
+  for (std::size_t r = 0; r < out.size(); ++r) out[r].assign(timeline.roles[r].program.slots.size(), 1);
+  for_each_in_order(timeline, [&](MatchedStep at) {
     const auto r = static_cast<std::size_t>(at.rank);
     const Role& role = timeline.roles[r];
     const Step& step = role.program.steps[static_cast<std::size_t>(at.step)];
-    const auto list = [&](engine::Range range) {
-      return std::span(role.program.indices).subspan(range.first, range.count);
-    };
+    const auto slot = static_cast<std::size_t>(step.slot);  // of a step that encodes or sends
     if (step.kind == StepKind::kEncode)
-      for (const int frame : list(step.frames))
-        out[r][static_cast<std::size_t>(step.slot)] += out[r][static_cast<std::size_t>(frame)];
-    if (step.kind == StepKind::kSend) {
-      const MatchedStep there = role.match[static_cast<std::size_t>(at.step)];
-      const auto to = static_cast<std::size_t>(there.rank);
-      const Step& recv = timeline.roles[to].program.steps[static_cast<std::size_t>(there.step)];
-      out[to][static_cast<std::size_t>(recv.slot)] = out[r][static_cast<std::size_t>(step.slot)];
-      done(there);
-    }
-    for (const int next : list(step.next)) done({at.rank, next});
-  }
+      for (std::uint32_t k = 0; k < step.frames.count; ++k)
+        out[r][slot] += out[r][static_cast<std::size_t>(role.program.indices[step.frames.first + k])];
+    if (step.kind != StepKind::kSend) return;
+    const MatchedStep there = role.match[static_cast<std::size_t>(at.step)];
+    const auto to = static_cast<std::size_t>(there.rank);
+    const Step& recv = timeline.roles[to].program.steps[static_cast<std::size_t>(there.step)];
+    out[to][static_cast<std::size_t>(recv.slot)] = out[r][slot];
+  });
   return out;
 }
 

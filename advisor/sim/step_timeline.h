@@ -7,8 +7,8 @@
 //   - matched: each send has its receive and each receive its send (graph.h, "matched"), so the running world needs no
 //     lookup.
 //   - unverified: these programs do not record the maker of a frame, which the simulator does not need.
-#include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -38,6 +38,10 @@ struct Role {
 struct StepTimeline {
   std::vector<Role> roles;  // by simulated rank
 };
+
+// Visits each step of all simulated ranks, after the steps that it depends on: steps of its rank, and for a receive the
+// matching send.
+void for_each_in_order(const StepTimeline& timeline, const std::function<void(MatchedStep)>& visit);
 
 // Builds timelines, and caches the graphs of strategies.
 class TimelineBuilder {

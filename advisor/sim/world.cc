@@ -80,8 +80,6 @@ Status World::build() {
               .bucket = static_cast<int>(b),
               .part = static_cast<int>(p),
               .after = static_cast<std::size_t>(after[p] + 1),
-              .mail = {},
-              .posted = {},
               .left = ranks_.size()};
       for (const Role& role : (*timeline)->roles) steps += role.program.steps.size();
       out_.steps = steps;

@@ -14,7 +14,6 @@
 //   - same: the same input gives the same times on every machine.
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 

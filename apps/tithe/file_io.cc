@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "interrupt.h"
@@ -44,24 +43,14 @@ class Descriptor {
   int fd_;
 };
 
-bool write_all(int fd, ByteView bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-Status write_into(const fs::path& path, ByteView bytes) {
+Status write_into(const fs::path& path, std::string_view text) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader is an ordinary error
   // Standard output is not opened by name: a redirected file would be overwritten from its start, and a socket cannot
   // be opened.
   Descriptor out(is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                           : open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (out.get() < 0) return io(path, "cannot open", errno);
-  if (!write_all(out.get(), bytes)) return io(path, "cannot write", errno);
+  if (!write_all(out.get(), text)) return io(path, "cannot write", errno);
   if (out.close_now() != 0) return io(path, "cannot write", errno);
   return {};
 }
@@ -80,7 +69,7 @@ Result<fs::path> end_of_links(const fs::path& path) {
 }
 
 // Writes a new file and renames it to `path`. `old`: the existing file, or nullptr.
-Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
+Status replace(const fs::path& path, const struct stat* old, std::string_view text) {
   std::string other = path.string() + ".XXXXXX";
   // Interrupts are blocked until the file is registered for removal; otherwise an interrupt in between would leave it.
   std::optional<HeldInterrupts> held(std::in_place);
@@ -93,7 +82,7 @@ Status replace(const fs::path& path, const struct stat* old, ByteView bytes) {
     unlink(other.c_str());
     return s;
   };
-  if (!write_all(out.get(), bytes)) return give_up("cannot write");
+  if (!write_all(out.get(), text)) return give_up("cannot write");
   const mode_t mask = umask(0);
   umask(mask);
   // Only root may change the owner. For other users the new file is their own, as if they had removed the old one.
@@ -138,17 +127,26 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
   return bytes;
 }
 
-Status write_file(const fs::path& path, ByteView bytes) {
+bool write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(descriptor, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+Status write_file(const fs::path& path, std::string_view text) {
   if (path.empty()) return {Code::kInvalid, "the name of the output is empty"};
-  if (is_standard_output(path)) return write_into(path, bytes);
+  if (is_standard_output(path)) return write_into(path, text);
   struct stat old {};
   const bool there = stat(path.c_str(), &old) == 0;
   if (!there && errno != ENOENT) return io(path, "cannot write", errno);
   if (there && S_ISDIR(old.st_mode)) return io(path, "cannot write", EISDIR);
-  if (there && !S_ISREG(old.st_mode)) return write_into(path, bytes);
+  if (there && !S_ISREG(old.st_mode)) return write_into(path, text);
   Result<fs::path> end = end_of_links(path);
   if (!end.ok()) return end.status();
-  return replace(*end, there ? &old : nullptr, bytes);
+  return replace(*end, there ? &old : nullptr, text);
 }
 
 Status check_folders(std::span<const std::string> files) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tithe/byte_view.h"
@@ -25,7 +26,13 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t mo
 // Writes a regular file, all or nothing: under another name in the same folder, then renamed. Links are followed to
 // their target, and its mode is kept. A target that is neither a file nor a folder (a device, a pipe) is written
 // directly.
-Status write_file(const fs::path& path, ByteView bytes);
+Status write_file(const fs::path& path, std::string_view text);
+inline Status write_file(const fs::path& path, ByteView bytes) {
+  return write_file(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+// False on error, with errno set.
+bool write_all(int descriptor, std::string_view text);
 
 // Call before long work: kIo if the folder of one of these files does not exist. An empty name is no file.
 Status check_folders(std::span<const std::string> files);

@@ -2,7 +2,6 @@
 #pragma once
 // A progress line on a terminal for work of more than two seconds: "tithe replay: 120 of 1000 steps, 7 s". It is
 // erased when the verb ends. There is none if stderr is not a terminal.
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>

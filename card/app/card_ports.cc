@@ -22,6 +22,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/unique_fd.h"
 #include "card/model/headers.h"
 
 namespace tithe::cli {
@@ -52,23 +53,9 @@ ifreq request(const std::string& interface) {
   return r;
 }
 
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 class Tap final : public CardPort {
  public:
-  Tap(std::string name, Fd fd) : name_(std::move(name)), fd_(std::move(fd)) {}
+  Tap(std::string name, UniqueFd fd) : name_(std::move(name)), fd_(std::move(fd)) {}
   int descriptor() const override { return fd_.get(); }
   Result<std::size_t> read(Bytes room) override {
     const ssize_t n = ::read(fd_.get(), room.data(), room.size());
@@ -82,12 +69,12 @@ class Tap final : public CardPort {
 
  private:
   std::string name_;
-  Fd fd_;
+  UniqueFd fd_;
 };
 
 class PacketSocket final : public CardPort {
  public:
-  PacketSocket(std::string name, Fd fd) : name_(std::move(name)), fd_(std::move(fd)) {}
+  PacketSocket(std::string name, UniqueFd fd) : name_(std::move(name)), fd_(std::move(fd)) {}
   int descriptor() const override { return fd_.get(); }
 
   Result<std::size_t> read(Bytes room) override {
@@ -145,7 +132,7 @@ class PacketSocket final : public CardPort {
   }
 
   std::string name_;
-  Fd fd_;
+  UniqueFd fd_;
 };
 
 // Some interfaces lack some offloads, and disabling one that is off may fail; errors are ignored.
@@ -161,7 +148,7 @@ void offloads_off(int socket, const std::string& interface) {
 
 // A persistent TAP interface that was created earlier.
 bool is_tap(const std::string& interface) {
-  const Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const UniqueFd fd = UniqueFd::from([] { return socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
   ethtool_drvinfo driver{};
   driver.cmd = ETHTOOL_GDRVINFO;
   ifreq r = request(interface);
@@ -170,7 +157,7 @@ bool is_tap(const std::string& interface) {
 }
 
 Result<std::unique_ptr<CardPort>> open_tap(const std::string& interface) {
-  Fd fd(open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  UniqueFd fd = UniqueFd::from([] { return open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC); });
   if (fd.get() < 0) return failed(interface, "/dev/net/tun");
   ifreq r = request(interface);
   r.ifr_flags = IFF_TAP | IFF_NO_PI;
@@ -179,7 +166,7 @@ Result<std::unique_ptr<CardPort>> open_tap(const std::string& interface) {
 }
 
 Result<std::unique_ptr<CardPort>> open_packet_socket(const std::string& interface) {
-  Fd fd(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd = UniqueFd::from([] { return socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
   if (fd.get() < 0) return failed(interface, "a packet socket");
   const int on = 1;
   for (const int option : {PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING})

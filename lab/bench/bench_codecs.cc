@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
 
+#include "base/rng.h"
 #include "rows.h"
 #include "tithe/seam/machine.h"
 
@@ -173,6 +175,42 @@ void ratios(const std::vector<Row>& rows, const Options& options, bool only_goal
   }
   if (table.targets().front() == "avx2")
     table.note("goals were set where there is AVX-512: many are out of reach here");
+}
+
+enum class Side { kKernel, kReference };
+
+// The same work on options.threads threads and on one thread, alternately. The ratio is the speedup; reference_gbs is
+// the speed of one thread. `side` selects the row's kernel or its reference.
+Outcome measure_scaling(const Row& row, const Options& options, Side side) {
+  std::vector<std::unique_ptr<Case>> shares(static_cast<std::size_t>(options.threads));
+  std::unique_ptr<Case> whole;
+  // Some references move as many bytes as the kernel has written, so the kernel runs first.
+  const auto make = [&](std::size_t n) {
+    std::unique_ptr<Case> made = row.make(n);
+    made->fresh(0);
+    made->kernel();
+    return made;
+  };
+  const auto of = [&](int thread, bool share) -> Case& {
+    return share ? *shares[static_cast<std::size_t>(thread)] : *whole;
+  };
+  return in_pairs(row.n, options,
+                  {.make =
+                       [&](int thread) {
+                         shares[static_cast<std::size_t>(thread)] =
+                             make(row.n / static_cast<std::size_t>(options.threads));
+                         if (thread == 0) whole = make(row.n);
+                       },
+                   .fresh =
+                       [&](int thread, bool share, std::uint64_t draw) {
+                         if (share || thread == 0)
+                           of(thread, share).fresh(mix64(draw * 64 + static_cast<std::uint64_t>(thread)));
+                       },
+                   .run =
+                       [&](int thread, bool share) {
+                         if (!share && thread != 0) return;
+                         side == Side::kKernel ? of(thread, share).kernel() : of(thread, share).reference();
+                       }});
 }
 
 // A kernel is memory-bound if 1.6 times its speed on one thread exceeds the speed of the lowest memory traffic on all

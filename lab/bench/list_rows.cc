@@ -8,6 +8,7 @@
 #include "advisor/measure/codec_cases.h"
 #include "rows.h"
 #include "tithe/seam/catalogue.h"
+#include "traffic.h"
 
 namespace tithe::bench {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "advisor/measure/codec_cases.h"
 #include "rows.h"
+#include "traffic.h"
 
 namespace tithe::bench {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "advisor/measure/codec_cases.h"
 #include "rows.h"
+#include "traffic.h"
 
 namespace tithe::bench {
 namespace {

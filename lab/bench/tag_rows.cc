@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "advisor/measure/reference.h"
 #include "frame/tagger.h"
 #include "rows.h"
+#include "traffic.h"
 
 namespace tithe::bench {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -21,6 +20,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -50,7 +51,10 @@ void exec_tool(std::vector<char*>& argv) {
     execv((folder + std::string(argv[0])).c_str(), argv.data());
 }
 
-Status tool(std::vector<std::string> words) {
+// Runs a command, whose words are separated by blanks.
+Status tool(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<std::string> words(std::istream_iterator<std::string>(in), {});
   std::array<int, 2> told{};
   if (pipe(told.data()) != 0) return system_refused("pipe");
   const pid_t child = fork();
@@ -69,19 +73,16 @@ Status tool(std::vector<std::string> words) {
     _exit(127);
   }
   close(told[1]);
-  std::string text;
-  char some[512];
-  for (ssize_t n = 0; (n = read(told[0], some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  const std::string text = read_all(told[0]);
   close(told[0]);
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0) return {};
-  return refused(fmt::format("{}: {}", fmt::join(words, " "), printable(text, kMaxShown)));
+  return refused(fmt::format("{}: {}", line, printable(text, kMaxShown)));
 }
 
-Status all_of(std::initializer_list<std::vector<std::string>> lines) {
-  for (const std::vector<std::string>& line : lines) TITHE_TRY(tool(line));
+Status all_of(std::initializer_list<std::string> lines) {
+  for (const std::string& line : lines) TITHE_TRY(tool(line));
   return {};
 }
 
@@ -99,26 +100,19 @@ double burst_bytes(const ShapedLink& link) { return std::max(6250.0, link.bytes_
 
 // TCP hands down trains of packets, and tbf takes a train apart that is longer than its burst, headers included: each
 // packet then goes its own way through bridge and queues, which took most of the processor at 1 Gb/s.
-std::vector<std::string> short_trains(std::string_view device, const ShapedLink& link) {
-  const double bytes = std::min(65536.0, 0.9 * burst_bytes(link));
-  return {"ip", "link", "set", "dev", std::string(device), "gso_max_size", fmt::format("{:.0f}", bytes)};
+std::string short_trains(std::string_view device, const ShapedLink& link) {
+  return fmt::format("ip link set dev {} gso_max_size {:.0f}", device,
+                     std::min(65536.0, 0.9 * burst_bytes(link)));
 }
 
-std::vector<std::string> shape(std::string_view device, const ShapedLink& link) {
-  return {"tc",
-          "qdisc",
-          "add",
-          "dev",
-          std::string(device),
-          "root",
-          "tbf",
-          "rate",
-          fmt::format("{:.0f}bit", 8 * link.bytes_per_second),
-          "burst",
-          fmt::format("{:.0f}", burst_bytes(link)),
-          "limit",
-          std::to_string(link.queue_bytes)};
+std::string shape(std::string_view device, const ShapedLink& link) {
+  return fmt::format("tc qdisc add dev {} root tbf rate {:.0f}bit burst {:.0f} limit {}", device,
+                     8 * link.bytes_per_second, burst_bytes(link), link.queue_bytes);
 }
+
+const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
+
+}  // namespace
 
 std::string read_word(const char* path) {
   std::ifstream file(path);
@@ -127,11 +121,13 @@ std::string read_word(const char* path) {
   return word;
 }
 
-std::string port(int host) { return fmt::format("port{}", host); }
-
-const char* link_device(const ShapedLink& link) { return link.has_card() ? "wire0" : "eth0"; }
-
-}  // namespace
+std::string read_all(int descriptor) {
+  std::string text;
+  char some[4096];
+  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  return text;
+}
 
 CardMode card_mode(std::string_view word) {
   const auto* at = std::find(std::begin(kCardModes), std::end(kCardModes), word);
@@ -168,17 +164,14 @@ Status join_network(pid_t other) {
 }
 
 Status make_switch() {
-  return all_of({{"ip", "link", "set", "lo", "up"},
-                 {"ip", "link", "add", "switch", "type", "bridge"},
-                 {"ip", "link", "set", "switch", "up"}});
+  return all_of({"ip link set lo up", "ip link add switch type bridge", "ip link set switch up"});
 }
 
 Status plug_in(pid_t process, int host, const ShapedLink& link) {
-  const std::string ours = port(host);
-  return all_of({{"ip", "link", "add", ours, "type", "veth", "peer", "name", link_device(link), "netns",
-                  std::to_string(process)},
-                 {"ip", "link", "set", ours, "master", "switch", "up"},
-                 shape(ours, link)});
+  const std::string ours = fmt::format("port{}", host);
+  return all_of(
+      {fmt::format("ip link add {} type veth peer name {} netns {}", ours, link_device(link), process),
+       fmt::format("ip link set {} master switch up", ours), shape(ours, link)});
 }
 
 Result<std::optional<pid_t>> start_card(pid_t process, const ShapedLink& link) {
@@ -215,11 +208,9 @@ Status enter_host(int host, const ShapedLink& link) {
     return {};
   };
   TITHE_TRY(wait_until([] { return if_nametoindex("eth0") != 0; }, "the card did not create eth0"));
-  TITHE_TRY(all_of({{"ip", "address", "add", host_address(host) + "/16", "dev", "eth0"},
-                    {"ip", "link", "set", "lo", "up"},
-                    {"ip", "link", "set", "eth0", "up"},
-                    short_trains(link_device(link), link),
-                    shape(link_device(link), link)}));
+  TITHE_TRY(
+      all_of({fmt::format("ip address add {}/16 dev eth0", host_address(host)), "ip link set lo up",
+              "ip link set eth0 up", short_trains(link_device(link), link), shape(link_device(link), link)}));
   // Fixed, so that machines with different defaults give comparable figures. Some let a namespace have no cubic.
   for (const char* control : {"cubic", "reno"})
     if (write_text("/proc/sys/net/ipv4/tcp_congestion_control", control)) break;

@@ -26,7 +26,6 @@
 #include <string>
 #include <string_view>
 
-#include "tithe/seam/transport.h"
 #include "tithe/status.h"
 
 namespace tithe::cli {
@@ -50,6 +49,9 @@ inline constexpr std::size_t kSwitchQueueBytes = 2'000'000;  // of a shallow swi
 inline constexpr int kMaxHosts = 250;
 inline constexpr const char* kHostsNetwork = "10.77.0.0/16";
 std::string host_address(int host);  // in it
+
+std::string read_all(int descriptor);     // to the end of a pipe or file
+std::string read_word(const char* path);  // the first one of a file; empty if there is none
 
 // Moves the caller to new namespaces of network, mounts, shared memory and host name; where it is not root, as root of
 // a namespace of users. In a process of one thread.

@@ -33,12 +33,7 @@ bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMostVa
 
 bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
 
-Spec uncompressed_spec() {
-  Spec uncompressed;
-  uncompressed.codec = find_codec("fp32");
-  uncompressed.settings = defaults(*uncompressed.codec);
-  return uncompressed;
-}
+Spec uncompressed_spec() { return *parse_spec("fp32"); }
 
 std::string named(const Choice& c) {
   return fmt::format("{} by {}{}{}", to_string(c.spec), c.strategy == nullptr ? kAuto : c.strategy->name,

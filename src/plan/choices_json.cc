@@ -90,20 +90,6 @@ Status parse_size(Rule& rule, std::string_view text) {
   }
 }
 
-Result<std::string> text_of(std::string_view field, const Json& value) {
-  if (!value.is_string()) return Status(Code::kInvalid, fmt::format("'{}' must be a string", field));
-  std::string text = value.get<std::string>();
-  if (text.size() > kMaxText)
-    return Status(Code::kInvalid, fmt::format("'{}' is longer than {} bytes", field, kMaxText));
-  return text;
-}
-
-Result<Spec> spec_of(std::string_view field, const Json& value) {
-  const Result<std::string> text = text_of(field, value);
-  if (!text.ok()) return text.status();
-  return parse_spec(*text);
-}
-
 Status read_part_values(Rule& rule, const Json& value) {
   Amount amount;
   if (value.is_number_unsigned()) {
@@ -122,21 +108,20 @@ Status read_part_values(Rule& rule, const Json& value) {
 
 Status read_field(Rule& rule, const std::string& field, const Json& value) {
   const auto take = [&](std::string& into) -> Status {
-    Result<std::string> text = text_of(field, value);
-    if (!text.ok()) return text.status();
-    into = std::move(*text);
-    return {};
+    if (!value.is_string()) return {Code::kInvalid, fmt::format("'{}' must be a string", field)};
+    into = value.get<std::string>();
+    if (into.size() <= kMaxText) return {};
+    return {Code::kInvalid, fmt::format("'{}' is longer than {} bytes", field, kMaxText)};
   };
   if (field == "match") return take(rule.match);
   if (field == "strategy") return take(rule.strategy);
   if (field == "group") return take(rule.group);
   if (field == "why") return take(rule.why);
-  if (field == "size") {
-    const Result<std::string> text = text_of(field, value);
-    return text.ok() ? parse_size(rule, *text) : text.status();
-  }
+  std::string text;
+  if (field == "size" || field == "codec" || field == "inside") TITHE_TRY(take(text));
+  if (field == "size") return parse_size(rule, text);
   if (field == "codec" || field == "inside") {
-    const Result<Spec> spec = spec_of(field, value);
+    const Result<Spec> spec = parse_spec(text);
     if (!spec.ok()) return spec.status();
     (field == "codec" ? rule.codec : rule.inside) = *spec;
     return {};

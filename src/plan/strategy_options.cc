@@ -60,12 +60,6 @@ CodecCost pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual
   return codec_cost_of(spec, strategy, usual.place(), link, inside);
 }
 
-Spec usual_spec(std::string_view name) {
-  Result<Spec> spec = parse_spec(name);
-  TITHE_ASSERT(spec.ok());
-  return *std::move(spec);
-}
-
 // True if ranks of one host can use this codec among themselves: its payloads are decoded one by one. Payloads of
 // sparse codecs are joined instead, so values would be selected twice.
 bool fits_inside(const Spec& spec) {
@@ -80,7 +74,7 @@ std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
   if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;
   for (const char* name : {"bf16", "fp8"})
-    if (Spec inside = usual_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
+    if (const Spec inside = *parse_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
   Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
   own.feedback.clip = 0;  // clipping applies to the whole step
   if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(own);

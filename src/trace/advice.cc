@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/quantile.h"
+
 namespace tithe::trace {
 namespace {
 
@@ -59,11 +61,6 @@ std::vector<Ready> cut(const Steps& s, double cap) {
     from = to;
   }
   return out;
-}
-
-double median(std::vector<double> all) {
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
-  return all[all.size() / 2];
 }
 
 // Fits o and c (advice.h).

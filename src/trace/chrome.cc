@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "trace/rank_trace.h"
 
 namespace tithe::trace {
 namespace {
@@ -77,19 +78,19 @@ void Chrome::slice(int rank, int thread, std::string_view name, std::int64_t beg
   out_ += "},\n";
 }
 
-void Chrome::begin(int rank, std::uint64_t id, std::string_view name, std::int64_t when,
-                   std::string_view category, std::string_view args) {
-  head(name, 'b', rank);
-  at(when);
-  fmt::format_to(std::back_inserter(out_), ",\"id\":\"{}\",\"cat\":\"{}\",\"args\":{{{}}}}},\n", id, category,
-                 args.substr(args.empty() ? 0 : 1));
-}
-
-void Chrome::end(int rank, std::uint64_t id, std::string_view name, std::int64_t when,
-                 std::string_view category) {
-  head(name, 'e', rank);
-  at(when);
-  fmt::format_to(std::back_inserter(out_), ",\"id\":\"{}\",\"cat\":\"{}\"}},\n", id, category);
+void Chrome::event(int rank, std::uint64_t& last_id, const TraceEvent& e, std::int64_t from, std::int64_t to,
+                   std::string_view args) {
+  const std::string title = title_of(e);
+  if (is_step(e)) return slice(rank, kFirstLane + e.lane - 1, title, from, to, "step", args);
+  if (is_call(e)) return slice(rank, kCaller, title, from, to, "call", args);
+  const std::string_view category = is_message(e) ? "message" : e.op == "bucket" ? "bucket" : "mark";
+  head(title, 'b', rank);
+  at(from);
+  fmt::format_to(std::back_inserter(out_), ",\"id\":\"{}\",\"cat\":\"{}\",\"args\":{{{}}}}},\n", ++last_id,
+                 category, args.substr(args.empty() ? 0 : 1));
+  head(title, 'e', rank);
+  at(to);
+  fmt::format_to(std::back_inserter(out_), ",\"id\":\"{}\",\"cat\":\"{}\"}},\n", last_id, category);
 }
 
 void Chrome::flow(int rank, int thread, std::uint64_t id, bool out, std::int64_t when) {

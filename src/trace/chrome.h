@@ -23,10 +23,10 @@ class Chrome {
   // `args`: the members of a JSON object, each with a leading comma; may be empty.
   void slice(int rank, int thread, std::string_view name, std::int64_t begin, std::int64_t end,
              std::string_view category, std::string_view args);
-  // The ends of an asynchronous slice; slices may overlap. `id` is the same for both ends.
-  void begin(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category,
+  // A step or a call as a slice of its thread; another event as an asynchronous slice with the next id, which may
+  // overlap others.
+  void event(int rank, std::uint64_t& last_id, const TraceEvent& e, std::int64_t from, std::int64_t to,
              std::string_view args);
-  void end(int rank, std::uint64_t id, std::string_view name, std::int64_t at, std::string_view category);
   // An arrow from the slice that begins there to another one (`out`), or its end.
   void flow(int rank, int thread, std::uint64_t id, bool out, std::int64_t at);
   void counter(int rank, std::string_view name, std::int64_t at, std::int64_t value);

@@ -98,19 +98,14 @@ class Merger {
     if (is_step(e)) {
       args += ",\"queued_us\":";
       put_us(args, std::max<std::int64_t>(0, e.begin_ns - e.ready_ns));
-      return chrome.slice(me, kFirstLane + e.lane - 1, title_of(e), e.begin_ns, e.end_ns, "step", args);
     }
-    if (is_call(e)) return chrome.slice(me, kCaller, title_of(e), e.begin_ns, e.end_ns, "call", args);
-    const std::string_view category = is_message(e) ? "message" : e.op == "bucket" ? "bucket" : "mark";
     std::int64_t begin = e.begin_ns;
     if (e.op == "recv" && is_message(e)) {
       args += ",\"posted_us\":";
       put_us(args, e.begin_ns);
       begin = std::min(sent_[r][i].value_or(begin), e.end_ns);
     }
-    ++id_;
-    chrome.begin(me, id_, title_of(e), begin, category, args);
-    chrome.end(me, id_, title_of(e), e.end_ns, category);
+    chrome.event(me, id_, e, begin, e.end_ns, args);
   }
 
   void ticks(std::size_t r) {

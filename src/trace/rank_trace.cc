@@ -10,7 +10,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/text.h"
 #include "trace/chrome.h"
 
 namespace tithe::trace {
@@ -157,16 +156,7 @@ void write(const Origin& origin, const std::vector<TraceEvent>& events, const Si
   chrome.process(origin.rank, origin.host, lanes);
   std::uint64_t id = 0;
   for (const TraceEvent& e : events) {
-    const std::int64_t begin = e.begin_ns - zero, end = e.end_ns - zero;
-    const std::string title = title_of(e), args = args_of(e, zero);
-    if (is_step(e) || is_call(e)) {
-      chrome.slice(origin.rank, is_step(e) ? kFirstLane + e.lane - 1 : kCaller, title, begin, end,
-                   is_step(e) ? "step" : "call", args);
-    } else {
-      const std::string_view category = is_message(e) ? "message" : e.op == "bucket" ? "bucket" : "mark";
-      chrome.begin(origin.rank, ++id, title, begin, category, args);
-      chrome.end(origin.rank, id, title, end, category);
-    }
+    chrome.event(origin.rank, id, e, e.begin_ns - zero, e.end_ns - zero, args_of(e, zero));
     if (out.size() < kPiece) continue;
     sink(out);
     out.clear();

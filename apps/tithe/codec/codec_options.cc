@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec_options.h"
 
+#include "file_io.h"
+#include "tithe/choices.h"
+
 namespace tithe::cli {
 
 void read_setting(std::string_view text, std::string& codec, std::string& strategy) {
@@ -24,6 +27,14 @@ void add_codec_and_strategy(CLI::App& app, std::string& codec, std::string& stra
       throw CLI::ValidationError("--codec",
                                  text + " names a strategy, and --strategy another: give one of them");
   });
+}
+
+Status read_choices(const std::string& file, SessionOptions& session) {
+  if (file.empty()) return {};
+  const Result<std::vector<std::uint8_t>> text = read_file(file, kMaxChoicesBytes / kReadPerValue);
+  if (!text.ok()) return text.status();
+  session.choices.assign(text->begin(), text->end());
+  return {};
 }
 
 }  // namespace tithe::cli

@@ -2,7 +2,6 @@
 // tithe encode: encodes a file of values as a frame.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "encode_once.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A frame in a file. No job expects it, so only its own header describes it.
-#include <string>
 #include <vector>
 
 #include "tithe/limits.h"

@@ -20,9 +20,6 @@ struct InspectArgs {
   std::size_t most_values = kDefaultMaxValues;
 };
 
-// JSON has no NaN and no infinity.
-Json number(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
-
 // The share of the squared norm in the largest values, `ratio` of them: the more, the better sparsifiers work.
 double share_of_largest(std::vector<float> values, double ratio) {
   const auto k = static_cast<std::ptrdiff_t>(std::ceil(ratio * static_cast<double>(values.size())));
@@ -55,13 +52,14 @@ void describe_values(std::span<const float> values, Report& report) {
     const double deviation = std::sqrt(std::max(0.0, l2 * l2 / count - mean * mean));
     const double percent1 = share_of_largest(finite, 0.01);
     const double permille1 = share_of_largest(finite, 0.001);
+    // Written as null if not finite.
     json["min"] = *low;
     json["max"] = *high;
-    json["mean"] = number(mean);
-    json["deviation"] = number(deviation);
-    json["l2"] = number(l2);
-    json["energy_in_largest_1_percent"] = number(percent1);
-    json["energy_in_largest_0.1_percent"] = number(permille1);
+    json["mean"] = mean;
+    json["deviation"] = deviation;
+    json["l2"] = l2;
+    json["energy_in_largest_1_percent"] = percent1;
+    json["energy_in_largest_0.1_percent"] = permille1;
     report.text += fmt::format(
         "min, max    {:.6g}, {:.6g}\nmean        {:.6g}\ndeviation   {:.6g}\nL2 norm     {:.6g}\n"
         "energy      {:.1f}% in the largest 1% of values, {:.1f}% in the largest 0.1%\n",

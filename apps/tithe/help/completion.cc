@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe completion: generates a shell script from the verbs and the names of codecs, strategies and transports.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 
@@ -9,12 +10,6 @@
 
 namespace tithe::cli {
 namespace {
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
 
 // The words that may follow `path` as a verb: the first words for "", the verbs under it for "bench".
 std::vector<std::string> words_after(const std::vector<VerbInfo>& verbs, const std::string& path) {
@@ -40,7 +35,8 @@ std::string bash(const std::vector<VerbInfo>& verbs) {
   std::string known = "''";  // case patterns of verb prefixes
   std::string values, arguments;
   const auto offer = [](const std::vector<std::string>& words, bool files) {
-    return fmt::format("COMPREPLY=($(compgen {}-W \"{}\" -- \"$cur\"))", files ? "-f " : "", joined(words));
+    return fmt::format("COMPREPLY=($(compgen {}-W \"{}\" -- \"$cur\"))", files ? "-f " : "",
+                       fmt::join(words, " "));
   };
   for (const std::string& group : groups(verbs)) {
     known += fmt::format("|'{}'", group);
@@ -109,7 +105,7 @@ std::string fish(const std::vector<VerbInfo>& verbs) {
     script += fmt::format("complete -c tithe -n __fish_use_subcommand -a {}\n", word);
   for (const std::string& group : groups(verbs))
     script += fmt::format("complete -c tithe -n '__fish_seen_subcommand_from {}' -a '{}'\n", group,
-                          joined(words_after(verbs, group)));
+                          fmt::join(words_after(verbs, group), " "));
   for (const VerbInfo& verb : verbs) {
     const std::size_t blank = verb.path.find(' ');
     std::string seen = fmt::format("__fish_seen_subcommand_from {}", verb.path.substr(0, blank));
@@ -117,14 +113,14 @@ std::string fish(const std::vector<VerbInfo>& verbs) {
       seen += fmt::format("; and __fish_seen_subcommand_from {}", verb.path.substr(blank + 1));
     for (const ArgumentInfo& flag : verb.flags) {
       const std::vector<std::string> may_be = values_for(flag.name);
-      script +=
-          fmt::format("complete -c tithe -n '{}' -l {}{}{} -d {}\n", seen, flag.name.substr(2),
-                      flag.takes_value ? (names_a_file(flag.name) ? " -r -F" : " -x") : "",
-                      may_be.empty() ? "" : fmt::format(" -a '{}'", joined(may_be)), in_quotes(flag.doc));
+      script += fmt::format("complete -c tithe -n '{}' -l {}{}{} -d {}\n", seen, flag.name.substr(2),
+                            flag.takes_value ? (names_a_file(flag.name) ? " -r -F" : " -x") : "",
+                            may_be.empty() ? "" : fmt::format(" -a '{}'", fmt::join(may_be, " ")),
+                            in_quotes(flag.doc));
     }
     for (const ArgumentInfo& argument : verb.positionals) {
       if (const auto may_be = values_for(argument.name); !may_be.empty())
-        script += fmt::format("complete -c tithe -n '{}' -a '{}'\n", seen, joined(may_be));
+        script += fmt::format("complete -c tithe -n '{}' -a '{}'\n", seen, fmt::join(may_be, " "));
       if (names_a_file(argument.name)) script += fmt::format("complete -c tithe -n '{}' -F\n", seen);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe help: lists all verbs on a page, or describes one.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/nearest.h"
 #include "verb_tree.h"
@@ -50,8 +51,7 @@ Result<Report> help(const CLI::App& app, const std::vector<std::string>& words) 
         "docs/reference/cli.md has examples of each.\n";
     return report;
   }
-  std::string path;
-  for (const std::string& word : words) path += (path.empty() ? "" : " ") + word;
+  const std::string path = fmt::format("{}", fmt::join(words, " "));
   std::vector<std::string_view> known;
   for (const VerbInfo& verb : verbs) {
     known.push_back(verb.path);

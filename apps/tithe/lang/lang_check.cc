@@ -10,10 +10,6 @@
 namespace tithe::cli {
 namespace {
 
-struct LangCheckArgs {
-  std::vector<std::string> files;
-};
-
 Json problem_json(const lang::Source& source, const lang::Problem& problem) {
   const std::string_view before = std::string_view(source.text).substr(0, problem.at.first);
   const std::size_t start = before.rfind('\n') + 1;  // 0 if there is none
@@ -23,10 +19,10 @@ Json problem_json(const lang::Source& source, const lang::Problem& problem) {
           {"help", problem.help}};
 }
 
-Result<Report> check_files(const LangCheckArgs& args) {
+Result<Report> check_files(const std::vector<std::string>& files) {
   Report report;
   report.json["files"] = Json::array();
-  for (const std::string& path : args.files) {
+  for (const std::string& path : files) {
     const Result<lang::Source> source = lang::read_source(path);
     if (!source.ok()) return source.status();
     lang::Problems problems;
@@ -45,9 +41,9 @@ Result<Report> check_files(const LangCheckArgs& args) {
 }
 
 Run declare_lang_check(CLI::App& app) {
-  auto args = std::make_shared<LangCheckArgs>();
-  app.add_option("IN", args->files, "files in the codec language")->required();
-  return [args] { return check_files(*args); };
+  auto files = std::make_shared<std::vector<std::string>>();
+  app.add_option("IN", *files, "files in the codec language")->required();
+  return [files] { return check_files(*files); };
 }
 
 }  // namespace

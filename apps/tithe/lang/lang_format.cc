@@ -23,8 +23,7 @@ Result<Report> format(const LangFormatArgs& args) {
     if (!source.ok()) return source.status();
     const std::string text = lang::formatted(source->text);
     const bool changes = text != source->text;
-    if (changes && !args.check)
-      TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+    if (changes && !args.check) TITHE_TRY(write_file(path, text));
     report.failed = report.failed || (changes && args.check);
     report.json["files"].push_back({{"file", path}, {"changes", changes}});
     report.text += fmt::format("{}: {}\n", path,

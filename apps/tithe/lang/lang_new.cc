@@ -12,10 +12,6 @@
 namespace tithe::cli {
 namespace {
 
-struct LangNewArgs {
-  std::string name;
-};
-
 constexpr const char* kFirst = R"(# {0}: TWO LINES ON THE PAYLOAD, AND THE PUBLICATION
 codec {0} "the sign of each value and how large they are"
 param grow: real = 1 in 0.5 .. 2 "factor of the mean magnitude"
@@ -33,17 +29,15 @@ decode                            # the decoded value; the rest of x stays in th
   if minus then -size else size
 )";
 
-Result<Report> make(const LangNewArgs& args) {
+Result<Report> make(const std::string& name) {
   const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  if (args.name.empty() || !std::all_of(args.name.begin(), args.name.end(), fits) ||
-      (args.name[0] >= '0' && args.name[0] <= '9'))
-    return Status(
-        Code::kInvalid,
-        fmt::format("'{}': a codec's name must consist of lower-case letters, digits and _", args.name));
-  const std::string path = args.name + std::string(lang::kEnding);
+  if (name.empty() || !std::all_of(name.begin(), name.end(), fits) || (name[0] >= '0' && name[0] <= '9'))
+    return Status(Code::kInvalid,
+                  fmt::format("'{}': a codec's name must consist of lower-case letters, digits and _", name));
+  const std::string path = name + std::string(lang::kEnding);
   if (fs::exists(path)) return Status(Code::kInvalid, fmt::format("{} exists already", path));
-  const std::string text = fmt::format(kFirst, args.name);
-  TITHE_TRY(write_file(path, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size())));
+  const std::string text = fmt::format(kFirst, name);
+  TITHE_TRY(write_file(path, text));
   Report report;
   report.json = {{"file", path}};
   report.text =
@@ -52,9 +46,9 @@ Result<Report> make(const LangNewArgs& args) {
 }
 
 Run declare_lang_new(CLI::App& app) {
-  auto args = std::make_shared<LangNewArgs>();
-  app.add_option("NAME", args->name, "the name of the codec; its file is NAME.codec")->required();
-  return [args] { return make(*args); };
+  auto name = std::make_shared<std::string>();
+  app.add_option("NAME", *name, "the name of the codec; its file is NAME.codec")->required();
+  return [name] { return make(*name); };
 }
 
 }  // namespace

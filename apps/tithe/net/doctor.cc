@@ -9,8 +9,8 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
+#include "advisor/sim/profile.h"
 #include "base/usable_cores.h"
 #include "finding.h"
 #include "tithe/connect.h"
@@ -50,13 +50,8 @@ bool on_path(std::string_view program) {
 }
 
 Finding processor() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string model = "processor of unknown name";
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
+  std::string model = sim::machine_name();
+  if (model == "unknown") model = "processor of unknown name";
   const int cores = usable_cores();
   Json targets = Json::array();
   std::string text;

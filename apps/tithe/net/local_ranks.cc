@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +15,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <new>
 
+#include "file_io.h"
 #include "progress.h"
 
 namespace tithe::cli {
@@ -35,23 +36,6 @@ struct RankPlace {
   int board = -1;   // descriptor of the board
   int answer = -1;  // descriptor of the file for rank 0's answer
 };
-
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(descriptor, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-std::string read_all(int descriptor) {
-  std::string text;
-  char some[4096];
-  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) text.append(some, static_cast<std::size_t>(n));
-  return text;
-}
 
 Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what, std::strerror(errno))}; }
 
@@ -226,14 +210,7 @@ Status run_on(RankBoard& board, const std::function<Status()>& work) {
 
 }  // namespace
 
-double process_seconds() {
-  rusage u{};
-  getrusage(RUSAGE_SELF, &u);
-  const auto s = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return s(u.ru_utime) + s(u.ru_stime);
-}
+double process_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Status process_transport(std::string& transport, bool hosts, bool cards) {
   const Result<TransportChoice> choice = choose_transport(transport);

@@ -86,12 +86,12 @@ Result<Report> written(const ProfileArgs& args, const std::string& answer) {
   const Result<sim::Profile> p = sim::parse_profile(answer, args.out);
   if (!p.ok()) return p.status();
   const std::string file = sim::to_json(*p);
-  TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(file.data()), file.size()}));
+  TITHE_TRY(write_file(args.out, file));
   if (!args.cluster.empty()) {
     const Result<std::string> text =
         sim::cluster_text(*p, std::filesystem::path(args.cluster).stem().string());
     if (!text.ok()) return text.status();
-    TITHE_TRY(write_file(args.cluster, {reinterpret_cast<const std::uint8_t*>(text->data()), text->size()}));
+    TITHE_TRY(write_file(args.cluster, *text));
   }
   Report report;
   report.json = Json::parse(file);

@@ -2,6 +2,7 @@
 #include "profile_probes.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
@@ -14,10 +15,6 @@
 namespace tithe::cli {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 double seconds_to_wake() {
   constexpr int kTurns = 400;
@@ -60,7 +57,7 @@ double seconds_of_slice(int ranks) {
   for (int k = 0; k < kNaps; ++k) {
     const Clock::time_point due = Clock::now() + kNap;
     std::this_thread::sleep_until(due);
-    late += seconds_since(due) / kNaps;
+    late += std::chrono::duration<double>(Clock::now() - due).count() / kNaps;
   }
   stop = true;
   for (std::thread& t : busy) t.join();

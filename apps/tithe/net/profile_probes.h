@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Single numbers of a profile: of the threads and cores of this machine.
-#include <chrono>
-
 namespace tithe::cli {
-
-double seconds_since(std::chrono::steady_clock::time_point begin);
 
 // From one thread's call until the other, which slept, has it: the processor time of both.
 double seconds_to_wake();

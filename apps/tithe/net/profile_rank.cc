@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profile_rank.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <ctime>
-#include <fstream>
 #include <limits>
-#include <thread>
 
 #include "advisor/measure/codec_speed.h"
 #include "advisor/measure/links.h"
+#include "base/quantile.h"
 #include "base/rng.h"
 #include "base/usable_cores.h"
 #include "encode_once.h"
@@ -43,25 +42,11 @@ struct Found {
   double spread;
 };
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16] = {};
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
 // A double holds so many bits.
 double number_of(std::string_view text) {
   std::uint64_t hash = 0;
   for (const char c : text) hash = mix64(hash + static_cast<unsigned char>(c) + 1);
   return static_cast<double>(hash >> 12);
-}
-
-// The same for all containers and emulated hosts of a machine until it starts again.
-std::string this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return std::getline(file, id) ? id : std::string();
 }
 
 constexpr std::size_t kFound = sizeof(Found) / sizeof(double);
@@ -73,7 +58,8 @@ class ProfileRank {
   Status run(std::unique_ptr<Transport> transport, std::string* answer) {
     sim::Profile profile;
     Found& mine = found(me_);
-    mine.machine = number_of(this_boot());
+    // The same for all containers and emulated hosts of a machine until it starts again.
+    mine.machine = number_of(read_word("/proc/sys/kernel/random/boot_id"));
     mine.processor = number_of(sim::machine_name());
     profile.hosts = args_.launched ? transport->hosts().text(board_.world()) : args_.hosts;
     if (!board_.share()) return stopped();
@@ -82,8 +68,7 @@ class ProfileRank {
     TITHE_TRY(steps(mine));
     TITHE_TRY(links(*transport));
     if (all_links_work()) TITHE_TRY(rounds(std::move(transport), mine));  // else no session can be opened
-    std::sort(spread_.begin(), spread_.end());
-    mine.spread = spread_.empty() ? 0 : spread_[spread_.size() / 2];
+    mine.spread = median(spread_);
     if (!board_.share()) return stopped();
     if (me_ == 0) {
       gather(profile);
@@ -128,24 +113,18 @@ class ProfileRank {
     std::vector<float> to(kBytes / 4);
     std::uint64_t sum = 0;
     static_cast<void>(board_.barrier());
-    mine.check_byte = median_seconds(
-                          9,
-                          [&] {
-                            const double begin = thread_seconds();
-                            sum += checksum(ByteView(bytes).first(56), bytes);
-                            return thread_seconds() - begin;
-                          },
-                          spread_) /
-                      kBytes;
-    mine.copy_value = median_seconds(
-                          9,
-                          [&] {
-                            const double begin = thread_seconds();
-                            std::copy_n(reinterpret_cast<const float*>(bytes.data()), to.size(), to.begin());
-                            return thread_seconds() - begin;
-                          },
-                          spread_) /
-                      static_cast<double>(to.size());
+    const auto timed = [&](const auto& work) {
+      const auto once = [&] {
+        const double begin = thread_seconds();
+        work();
+        return thread_seconds() - begin;
+      };
+      return median_seconds(9, once, spread_);
+    };
+    mine.check_byte = timed([&] { sum += checksum(ByteView(bytes).first(56), bytes); }) / kBytes;
+    const auto* from = reinterpret_cast<const float*>(bytes.data());
+    mine.copy_value =
+        timed([&] { std::copy_n(from, to.size(), to.begin()); }) / static_cast<double>(to.size());
     bytes[0] = static_cast<std::uint8_t>(sum);
     mine.wake = seconds_to_wake();
     static_cast<void>(board_.barrier());
@@ -287,7 +266,7 @@ class ProfileRank {
     p.tithe = TITHE_VERSION;
     p.machine = sim::machine_name();
     p.target = target();
-    p.date = today();
+    p.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
     p.transport = args_.transport;
     p.cores = usable_cores();
     p.ranks = world;
@@ -296,8 +275,7 @@ class ProfileRank {
     const auto median_of = [&](auto number) {
       std::vector<double> all;
       for (Rank r = 0; r < world; ++r) all.push_back(number(found(r)));
-      std::sort(all.begin(), all.end());
-      return all[all.size() / 2];
+      return tithe::median(std::move(all));
     };
     const auto median = [&](double Found::*field) {
       return median_of([&](const Found& f) { return f.*field; });

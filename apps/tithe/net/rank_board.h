@@ -4,9 +4,7 @@
 // and the verb's numbers. Ranks map the same memory, whether they are threads or processes.
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 
 #include "tithe/connect.h"
 #include "tithe/status.h"

@@ -7,21 +7,11 @@
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
 #include "engine/program/tagging.h"
-#include "file_io.h"
 #include "link_options.h"
 #include "local_ranks.h"
 
 namespace tithe::cli {
 namespace {
-
-Status read_choices(ReplayArgs& args) {
-  if (args.choices_file.empty()) return {};
-  const Result<std::vector<std::uint8_t>> text =
-      read_file(args.choices_file, kMaxChoicesBytes / kReadPerValue);
-  if (!text.ok()) return text.status();
-  args.session.choices.assign(text->begin(), text->end());
-  return {};
-}
 
 Result<bench::ModelList> model_of(const ReplayArgs& args) {
   if (args.model.empty() != args.n.has_value())
@@ -67,7 +57,7 @@ Result<Choices> choices_of(const ReplayArgs& args, const Hosts& hosts) {
 }
 
 Result<Report> replay(ReplayArgs& args) {
-  TITHE_TRY(read_choices(args));
+  TITHE_TRY(read_choices(args.choices_file, args.session));
   const Result<bench::ModelList> model = model_of(args);
   if (!model.ok()) return model.status();
   if (args.keeps_ledger()) args.session.average = false;  // the ledger compares with the sum

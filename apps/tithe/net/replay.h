@@ -72,9 +72,6 @@ StepNumbers& numbers_of(RankBoard& board, const ReplayArgs& args, Rank rank, int
 // The larger one, or NaN if one is NaN.
 inline double max_or_nan(double a, double b) { return b > a || std::isnan(b) ? b : a; }
 
-// In the order in which they are handed over.
-std::vector<bench::TensorSpan> buckets_of(const bench::ModelList& model, const ReplayArgs& args);
-
 double forward_ms(const bench::ModelList& model, const ReplayArgs& args);
 double compute_ms(const bench::ModelList& model, const ReplayArgs& args);  // forward and backward
 

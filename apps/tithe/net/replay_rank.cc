@@ -20,7 +20,6 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 
 // Each rank draws a pool of this many gradients once, and copies from it in each step: drawing takes longer.
 constexpr std::size_t kPool = std::size_t{1} << 20;
-constexpr std::size_t kMiB = 1 << 20;
 
 struct Bucket {
   double ready_ms = 0;  // since the start of forward
@@ -30,7 +29,7 @@ struct Bucket {
 // `values`: memory for the model's values, in the order of its tensors.
 std::vector<Bucket> make_buckets(const bench::ModelList& model, const ReplayArgs& args, float* values) {
   std::vector<Bucket> out;
-  for (const bench::TensorSpan span : buckets_of(model, args)) {
+  for (const bench::TensorSpan span : bench::buckets_of(model, args.bucket_cap_mb)) {
     Bucket& b = out.emplace_back();
     b.ready_ms = (model.forward_ms + span.back().ready_ms) * args.compute_scale;
     for (const bench::ModelTensor& t : span) {
@@ -205,11 +204,6 @@ std::size_t numbers_needed(const ReplayArgs& args, const bench::ModelList& model
 
 StepNumbers& numbers_of(RankBoard& board, const ReplayArgs& args, Rank rank, int step) {
   return *reinterpret_cast<StepNumbers*>(&board.numbers()[row_of(args, rank, step) * kRow]);
-}
-
-std::vector<bench::TensorSpan> buckets_of(const bench::ModelList& model, const ReplayArgs& args) {
-  const auto cap = static_cast<std::size_t>(args.bucket_cap_mb * static_cast<double>(kMiB));
-  return bench::buckets_of(model, std::min(cap, kMiB), cap);
 }
 
 double forward_ms(const bench::ModelList& model, const ReplayArgs& args) {

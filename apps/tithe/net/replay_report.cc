@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <sstream>
 
+#include "base/quantile.h"
 #include "replay.h"
 
 namespace tithe::cli {
@@ -17,16 +17,12 @@ const char* plural(std::size_t n) { return n == 1 ? "" : "s"; }
 
 // The measurements of the timed steps, and the checks of all steps.
 struct Findings {
-  std::vector<double> step_ms;                         // of the slowest rank in each step, sorted
+  std::vector<double> step_ms;                         // of the slowest rank in each step
   double late_ms = 0, bytes_sent = 0, wire_bytes = 0;  // maxima
   double cpu_s = 0;                                    // mean
   bool identical = true;
   double apart = 0;
   double ledger_error = 0;  // largest imbalance in a step over the largest |gradient + residual| in that step
-
-  double quantile_ms(double q) const {
-    return step_ms[static_cast<std::size_t>(std::lround(q * static_cast<double>(step_ms.size() - 1)))];
-  }
 };
 
 void add_step(Findings& out, const ReplayArgs& args, RankBoard& board, int step) {
@@ -52,7 +48,6 @@ void add_step(Findings& out, const ReplayArgs& args, RankBoard& board, int step)
 Findings findings_of(const ReplayArgs& args, RankBoard& board) {
   Findings out;
   for (int k = 0; k < kWarmUpSteps + args.steps; ++k) add_step(out, args, board, k);
-  std::sort(out.step_ms.begin(), out.step_ms.end());
   return out;
 }
 
@@ -105,7 +100,8 @@ Json json_of(const ReplayArgs& args, const bench::ModelList& model, const Hosts&
              const Findings& found) {
   const bool on_links = args.link != "none";
   Json buckets = Json::array();
-  for (const bench::TensorSpan bucket : buckets_of(model, args)) buckets.push_back(bucket.size());
+  for (const bench::TensorSpan bucket : bench::buckets_of(model, args.bucket_cap_mb))
+    buckets.push_back(bucket.size());
   return {
       {"model", args.model.empty() ? Json(nullptr) : Json(args.model)},
       {"tensors", model.tensors.size()},
@@ -121,9 +117,9 @@ Json json_of(const ReplayArgs& args, const bench::ModelList& model, const Hosts&
       {"hand_over", args.hand_over},
       {"forward_ms", forward_ms(model, args)},
       {"compute_ms", compute_ms(model, args)},
-      {"step_ms", found.quantile_ms(0.5)},
-      {"step_spread_ms", {found.quantile_ms(0.25), found.quantile_ms(0.75)}},
-      {"exposed_ms", std::max(found.quantile_ms(0.5) - compute_ms(model, args), 0.0)},
+      {"step_ms", median(found.step_ms)},
+      {"step_spread_ms", {quantile(found.step_ms, 0.25), quantile(found.step_ms, 0.75)}},
+      {"exposed_ms", std::max(median(found.step_ms) - compute_ms(model, args), 0.0)},
       {"late_ms", args.hand_over == "turns" ? Json(nullptr) : Json(found.late_ms)},
       {"bytes_sent_per_rank", static_cast<std::uint64_t>(found.bytes_sent)},
       {"wire_bytes_per_host", on_links ? Json(static_cast<std::uint64_t>(found.wire_bytes)) : Json(nullptr)},

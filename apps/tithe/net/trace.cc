@@ -140,10 +140,9 @@ void print_late(const std::vector<trace::Late>& late, double percent, Report& re
 
 Status write_merged(const fs::path& path, const std::vector<RankTrace>& traces,
                     const std::vector<Message>& messages, const std::vector<Clock>& clocks) {
-  std::vector<std::uint8_t> bytes;
-  trace::merge(traces, messages, clocks,
-               [&](std::string_view text) { bytes.insert(bytes.end(), text.begin(), text.end()); });
-  return write_file(path, bytes);
+  std::string text;
+  trace::merge(traces, messages, clocks, [&](std::string_view piece) { text += piece; });
+  return write_file(path, text);
 }
 
 Result<Report> run(const TraceArgs& args) {

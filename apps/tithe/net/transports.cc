@@ -8,13 +8,9 @@
 namespace tithe::cli {
 namespace {
 
-struct TransportsArgs {
-  std::string text;
-};
-
-Result<Report> list_transports(const TransportsArgs& args) {
-  const Result<TransportChoice> choice = choose_transport(args.text);
-  if (!choice.ok() && !args.text.empty()) return choice.status();
+Result<Report> list_transports(const std::string& asked) {
+  const Result<TransportChoice> choice = choose_transport(asked);
+  if (!choice.ok() && !asked.empty()) return choice.status();
   Report report;
   report.json["transports"] = Json::array();
   for (const TransportKind* kind : all_transports()) {
@@ -59,9 +55,9 @@ Result<Report> list_transports(const TransportsArgs& args) {
 }
 
 Run declare_transports(CLI::App& app) {
-  auto args = std::make_shared<TransportsArgs>();
-  app.add_option("TRANSPORT", args->text, "a transport with its options: show the choice for it");
-  return [args] { return list_transports(*args); };
+  auto asked = std::make_shared<std::string>();
+  app.add_option("TRANSPORT", *asked, "a transport with its options: show the choice for it");
+  return [asked] { return list_transports(*asked); };
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 // prints.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -22,7 +21,6 @@
 #include "file_io.h"
 #include "output.h"
 #include "plan/allowance.h"
-#include "progress.h"
 #include "verb.h"
 
 namespace tithe::cli {
@@ -140,7 +138,6 @@ Result<Report> run_advise(const AdviseArgs& args) {
     fs::remove_all(*f, none);
   });
   const fs::path advice = folder / "advice.json";
-  const ProgressLine line("tithe advise");
   Job job;
   TITHE_TRY(job.start(args, advice.string(), allowed));
   int status = -1;
@@ -163,7 +160,7 @@ Result<Report> run_advise(const AdviseArgs& args) {
   report.text = text_of(report.json);
   if (!args.out.empty()) {
     const std::string rules = report.json.at("rules").dump(1) + "\n";
-    TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(rules.data()), rules.size()}));
+    TITHE_TRY(write_file(args.out, rules));
   }
   while (args.keep && status < 0) {
     std::this_thread::sleep_for(100ms);

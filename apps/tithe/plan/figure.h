@@ -29,9 +29,9 @@ struct Figure {
     bool upwards = false;
   };
   double width = 0, height = 0;
-  std::vector<Line> lines;  // drawn first, then bars, then texts
-  std::vector<Bar> bars;
-  std::vector<Text> texts;
+  std::vector<Line> lines = {};  // drawn first, then bars, then texts
+  std::vector<Bar> bars = {};
+  std::vector<Text> texts = {};
 };
 
 inline constexpr double kFontSize = 12;

@@ -36,9 +36,7 @@ planner::Job job_of(const Scene& scene, double bucket_cap_mb, int lanes) {
   const double speed = speed_of(scene, scene.cluster), forward = scene.model.forward_ms / 1e3 / speed;
   job.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   job.lanes = lanes;
-  constexpr std::size_t kFirstBucket = 1 << 20;
-  const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
-  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {
+  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, bucket_cap_mb)) {
     for (const bench::ModelTensor& t : bucket)
       job.tensors.push_back({t.name, t.values, t.row, forward + t.ready_ms / 1e3 / speed});
     job.bucket_ends.push_back(job.tensors.size());
@@ -254,7 +252,6 @@ Result<Report> run_plan(const PlanArgs& args) {
                                        study = studied_under(args.optimizer);
   if (!allowed.ok()) return allowed.status();
   if (!study.ok()) return study.status();
-  const ProgressLine line("tithe plan");
   if (!args.scene.sharded.empty()) return plan_sharded(*scene, args.scene, *allowed, *study);
   const Result<planner::PlanQuery> query = question_of(args, *scene, *allowed, *study);
   if (!query.ok()) return query.status();
@@ -333,11 +330,11 @@ Result<Report> run_plan(const PlanArgs& args) {
                                                            scene->cluster.world(), scene->cluster.name()),
                                                shown_question, shown, why);
     if (!page.ok()) return page.status();
-    TITHE_TRY(write_file(args.html, {reinterpret_cast<const std::uint8_t*>(page->data()), page->size()}));
+    TITHE_TRY(write_file(args.html, *page));
   }
   if (!args.out.empty()) {
     const std::string text = to_json(best.rules) + "\n";
-    TITHE_TRY(write_file(args.out, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+    TITHE_TRY(write_file(args.out, text));
   }
   return report;
 }

@@ -17,12 +17,6 @@
 #include "verb.h"
 
 namespace tithe::cli {
-namespace {
-
-constexpr double kBitsPerByte = 8;
-
-}  // namespace
-
 std::pair<double, double> band_ms(const Answer& answer) {
   static const bench::TruthBand band = bench::truth_band(bench::truth_cases());
   const sim::Seconds step = answer.outcome.step;
@@ -97,10 +91,6 @@ std::string scene_line(std::string text) {
   return text;
 }
 
-Status write_text(const std::string& path, std::string_view text) {
-  return write_file(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
-}
-
 Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, const SimulateArgs& args) {
   Report report;
   const std::string about = scene_text(scene, scene.cluster);
@@ -117,7 +107,7 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
     const bool events = k == 0 && !args.trace.empty();
     Result<Answer> answer = simulate_one(scene, settings[k], scene.cluster, args, events);
     if (!answer.ok()) return answer.status();
-    if (events) TITHE_TRY(write_text(args.trace, chrome_trace(*answer)));
+    if (events) TITHE_TRY(write_file(args.trace, chrome_trace(*answer)));
     report.text += line_of(*answer, label);
     list.push_back(json_of(*answer));
     answers.push_back(std::move(*answer));
@@ -126,7 +116,7 @@ Result<Report> one(const Scene& scene, const std::vector<Setting>& settings, con
   report.json["assumed_sizes"] = assumed_sizes(scene, answers);
   report.text += windows_text(args, answers) + sharded_text(args, answers) + notes(scene, answers);
   const std::string title = fmt::format("{} on {}", scene.model.model, scene.cluster.name());
-  if (!args.html.empty()) TITHE_TRY(write_text(args.html, compare_page(title, scene_line(about), answers)));
+  if (!args.html.empty()) TITHE_TRY(write_file(args.html, compare_page(title, scene_line(about), answers)));
   return report;
 }
 
@@ -146,7 +136,7 @@ void set_points(const Scene& scene, const SimulateArgs& args, Sweep& sweep) {
 
 Result<Answer> simulate_point(const Scene& scene, Setting setting, const SimulateArgs& args, double at) {
   sim::Cluster cluster = scene.cluster;
-  if (args.sweep == "bandwidth") cluster = cluster.with_rate(at * 1e9 / kBitsPerByte);
+  if (args.sweep == "bandwidth") cluster = cluster.with_rate(at * 1e9 / 8);
   if (args.sweep == "ranks") {
     const Result<sim::Cluster> sized = cluster.sized(static_cast<int>(at));
     if (!sized.ok()) return sized.status();
@@ -228,7 +218,7 @@ Result<Report> swept(const Scene& scene, const std::vector<Setting>& settings, c
       report.json["warning"] = warning;
     }
   const std::string title = fmt::format("{} on {}: {}", scene.model.model, scene.cluster.name(), args.sweep);
-  if (!args.html.empty()) TITHE_TRY(write_text(args.html, sweep_page(title, scene_line(about), sweep)));
+  if (!args.html.empty()) TITHE_TRY(write_file(args.html, sweep_page(title, scene_line(about), sweep)));
   return report;
 }
 
@@ -242,7 +232,6 @@ Result<Report> simulate(const SimulateArgs& args) {
   if (!scene.ok()) return scene.status();
   const Result<std::vector<Setting>> settings = settings_of(args);
   if (!settings.ok()) return settings.status();
-  const ProgressLine line("tithe simulate");
   return args.sweep.empty() ? one(*scene, *settings, args) : swept(*scene, *settings, args);
 }
 

@@ -65,11 +65,7 @@ Figure sweep_figure(const Sweep& sweep) {
   const auto px = [&](double v) { return kPlotLeft + (sweep.at.size() > 1 ? across(v) : 0.5) * kPlotAcross; };
   const auto py = [&](double v) { return kPlotTop + (1 - up(v)) * kPlotDown; };
 
-  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight,
-           .height = kPlotTop + kPlotDown + kPlotBottom,
-           .lines = {},
-           .bars = {},
-           .texts = {}};
+  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight, .height = kPlotTop + kPlotDown + kPlotBottom};
   for (const double t : ticks) {
     f.lines.push_back({{{kPlotLeft, py(t)}, {kPlotLeft + kPlotAcross, py(t)}}, std::string(kGrid), 1, false});
     f.texts.push_back({kPlotLeft - 8, py(t) + 4, fmt::format("{:g}", t), Figure::Anchor::kEnd});
@@ -111,11 +107,7 @@ Figure compare_figure(const std::vector<Answer>& answers) {
   const Axis across(0, ticks.back(), false);
   const auto length = [&](double v) { return across(v) * kPlotAcross; };
   const double down = kEach * static_cast<double>(answers.size());
-  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight,
-           .height = kPlotTop + down + kPlotBottom,
-           .lines = {},
-           .bars = {},
-           .texts = {}};
+  Figure f{.width = kPlotLeft + kPlotAcross + kPlotRight, .height = kPlotTop + down + kPlotBottom};
   for (const double t : ticks) {
     const double x = kPlotLeft + length(t);
     f.lines.push_back({{{x, kPlotTop}, {x, kPlotTop + down}}, std::string(kGrid), 1, false});

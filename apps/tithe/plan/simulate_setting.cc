@@ -8,13 +8,12 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "advisor/measure/cluster_files.h"
+#include "advisor/measure/embedded_files.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "codec/typical.h"
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
-#include "file_io.h"
 #include "simulate_sharded.h"
 #include "simulate_windows.h"
 #include "tithe/connect.h"
@@ -28,7 +27,7 @@ constexpr std::string_view kNone = "none";
 Result<sim::Cluster> open_cluster(const std::string& name) {
   if (name.find('/') != std::string::npos || name.ends_with(".toml")) return sim::Cluster::read(name);
   std::vector<std::string_view> names;
-  for (const bench::ClusterFile& f : bench::cluster_files()) {
+  for (const bench::EmbeddedFile& f : bench::cluster_files()) {
     if (f.name == name) return sim::Cluster::parse(f.text, fmt::format("data/clusters/{}.toml", f.name));
     names.push_back(f.name);
   }
@@ -144,12 +143,7 @@ std::string scene_text(const Scene& scene, const sim::Cluster& cluster) {
 
 Result<std::vector<Setting>> settings_of(const SimulateArgs& args) {
   SessionOptions own = args.session;
-  if (!args.choices_file.empty()) {
-    const Result<std::vector<std::uint8_t>> text =
-        read_file(args.choices_file, kMaxChoicesBytes / kReadPerValue);
-    if (!text.ok()) return text.status();
-    own.choices.assign(text->begin(), text->end());
-  }
+  TITHE_TRY(read_choices(args.choices_file, own));
   std::vector<Setting> out;
   out.push_back(
       {args.choices_file.empty() ? fmt::format("{}@{}", own.codec, own.strategy) : args.choices_file, own});
@@ -208,9 +202,7 @@ Result<sim::Workload> workload_of(const Scene& scene, const Setting& setting, co
   work.compute = forward + scene.model.backward_ms() / 1e3 / speed;
   work.lanes = setting.session.lanes.value_or(0);
   work.servers = setting.session.servers;
-  constexpr std::size_t kFirstBucket = 1 << 20;
-  const auto cap = static_cast<std::size_t>(bucket_cap_mb * (1 << 20));
-  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, std::min(kFirstBucket, cap), cap)) {
+  for (const bench::TensorSpan bucket : bench::buckets_of(scene.model, bucket_cap_mb)) {
     std::vector<PlanTensor> tensors;
     for (const bench::ModelTensor& t : bucket) tensors.push_back({t.name, t.values, t.row});
     work.buckets.push_back({forward + bucket.back().ready_ms / 1e3 / speed, make_plan(tensors, *choices)});

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A run of `tithe simulate`: a model on a cluster, under one setting of the session.
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
