@@ -36,36 +36,41 @@ To whole(From v, Range range) {
   return static_cast<To>(held);
 }
 
-// Applies a function of one, two or three operands to arrays, element by element.
+// Applies a function of one, two or three operands to arrays, element by element. Returns true, as does a function that
+// has a case for the operator.
 class Arrays {
  public:
   Arrays(const Registers& registers, const Node& node, int k, std::size_t count)
       : registers_(registers), node_(node), k_(k), count_(count) {}
 
   template <typename R, typename A, typename F>
-  void one(F f) const {
+  bool one(F f) const {
     const A* a = in<A>(0);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i]);
+    return true;
   }
   template <typename R, typename A, typename F>
-  void two(F f) const {
+  bool two(F f) const {
     const A *a = in<A>(0), *b = in<A>(1);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i]);
+    return true;
   }
   template <typename R, typename A, typename F>
-  void three(F f) const {
+  bool three(F f) const {
     const A *a = in<A>(0), *b = in<A>(1), *c = in<A>(2);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i], c[i]);
+    return true;
   }
   template <typename R>
-  void select() const {
+  bool select() const {
     const U* c = in<U>(0);
     const R *a = in<R>(1), *b = in<R>(2);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = c[i] != 0 ? a[i] : b[i];
+    return true;
   }
   template <typename F>
   void places(F f) const {
@@ -89,35 +94,25 @@ template <typename T>
 bool numbers(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kAdd:
-      on.two<T, T>([](T a, T b) { return a + b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a + b; });
     case Op::kSub:
-      on.two<T, T>([](T a, T b) { return a - b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a - b; });
     case Op::kMul:
-      on.two<T, T>([](T a, T b) { return a * b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a * b; });
     case Op::kDiv:
-      on.two<T, T>([](T a, T b) { return a / b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a / b; });
     case Op::kNeg:
-      on.one<T, T>([](T a) { return -a; });
-      return true;
+      return on.one<T, T>([](T a) { return -a; });
     case Op::kAbs:
-      on.one<T, T>([](T a) { return std::fabs(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::fabs(a); });
     case Op::kFloor:
-      on.one<T, T>([](T a) { return std::floor(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::floor(a); });
     case Op::kCeil:
-      on.one<T, T>([](T a) { return std::ceil(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::ceil(a); });
     case Op::kRound:
-      on.one<T, T>([](T a) { return std::nearbyint(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::nearbyint(a); });
     case Op::kSqrt:
-      on.one<T, T>([](T a) { return std::sqrt(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::sqrt(a); });
     default:
       return false;
   }
@@ -127,20 +122,15 @@ template <typename T>
 bool ordered(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kMin:
-      on.two<T, T>([](T a, T b) { return b < a ? b : a; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return b < a ? b : a; });
     case Op::kMax:
-      on.two<T, T>([](T a, T b) { return a < b ? b : a; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a < b ? b : a; });
     case Op::kClamp:
-      on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
-      return true;
+      return on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
     case Op::kDivide:
-      on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
-      return true;
+      return on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
     case Op::kSelect:
-      on.select<T>();
-      return true;
+      return on.select<T>();
     default:
       return false;
   }
@@ -150,17 +140,13 @@ template <typename T>
 bool comparisons(Op op, const Arrays& on) {
   switch (op) {
     case Op::kLess:
-      on.two<U, T>([](T a, T b) { return U{a < b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a < b}; });
     case Op::kLessEqual:
-      on.two<U, T>([](T a, T b) { return U{a <= b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a <= b}; });
     case Op::kEqual:
-      on.two<U, T>([](T a, T b) { return U{a == b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a == b}; });
     case Op::kNotEqual:
-      on.two<U, T>([](T a, T b) { return U{a != b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a != b}; });
     default:
       return false;
   }
@@ -170,26 +156,21 @@ template <typename T>
 bool bit_work(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kBitAnd:
-      on.two<U, U>([](U a, U b) { return a & b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a & b; });
     case Op::kBitOr:
-      on.two<U, U>([](U a, U b) { return a | b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a | b; });
     case Op::kBitXor:
-      on.two<U, U>([](U a, U b) { return a ^ b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a ^ b; });
     case Op::kBitNot:
-      on.one<U, U>([](U a) { return ~a; });
-      return true;
+      return on.one<U, U>([](U a) { return ~a; });
     case Op::kLogicNot:
-      on.one<U, U>([](U a) { return a ^ 1U; });
-      return true;
+      return on.one<U, U>([](U a) { return a ^ 1U; });
     case Op::kShiftLeft:
-      on.two<U, U>([](U a, U k) { return k < 32 ? a << k : 0U; });
-      return true;
+      return on.two<U, U>([](U a, U k) { return k < 32 ? a << k : 0U; });
     case Op::kShiftRight:
-      on.two<T, T>([](T a, T k) { return static_cast<T>(static_cast<U>(k) < 32 ? a >> k : a < 0 ? -1 : 0); });
-      return true;
+      return on.two<T, T>([](T a, T k) {
+        return static_cast<T>(static_cast<U>(k) < 32 ? a >> k : a < 0 ? -1 : 0);
+      });
     default:
       return false;
   }
@@ -200,29 +181,21 @@ bool signed_work(const Node& node, const Arrays& on) {
   const auto w = [](I v) { return std::int64_t{v}; };
   switch (node.op) {
     case Op::kAdd:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) + w(b)); });
-      return true;
+      return on.two<I, I>([&](I a, I b) { return wrap(w(a) + w(b)); });
     case Op::kSub:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) - w(b)); });
-      return true;
+      return on.two<I, I>([&](I a, I b) { return wrap(w(a) - w(b)); });
     case Op::kMul:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) * w(b)); });
-      return true;
+      return on.two<I, I>([&](I a, I b) { return wrap(w(a) * w(b)); });
     case Op::kDiv:
-      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) / w(b)); });
-      return true;
+      return on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) / w(b)); });
     case Op::kMod:
-      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) % w(b)); });
-      return true;
+      return on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) % w(b)); });
     case Op::kDivide:
-      on.three<I, I>([&](I a, I b, I c) { return b == 0 ? c : wrap(w(a) / w(b)); });
-      return true;
+      return on.three<I, I>([&](I a, I b, I c) { return b == 0 ? c : wrap(w(a) / w(b)); });
     case Op::kNeg:
-      on.one<I, I>([&](I a) { return wrap(-w(a)); });
-      return true;
+      return on.one<I, I>([&](I a) { return wrap(-w(a)); });
     case Op::kAbs:
-      on.one<I, I>([&](I a) { return wrap(a < 0 ? -w(a) : w(a)); });
-      return true;
+      return on.one<I, I>([&](I a) { return wrap(a < 0 ? -w(a) : w(a)); });
     default:
       return bit_work<I>(node, on) || ordered<I>(node, on);
   }
@@ -231,22 +204,36 @@ bool signed_work(const Node& node, const Arrays& on) {
 bool unsigned_work(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kAdd:
-      on.two<U, U>([](U a, U b) { return a + b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a + b; });
     case Op::kSub:
-      on.two<U, U>([](U a, U b) { return a - b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a - b; });
     case Op::kMul:
-      on.two<U, U>([](U a, U b) { return a * b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a * b; });
     case Op::kDiv:
-      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a / b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a / b; });
     case Op::kMod:
-      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a % b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a % b; });
     default:
       return bit_work<U>(node, on) || ordered<U>(node, on);
+  }
+}
+
+// Operators that treat floats as their bits.
+bool float_bits(Op op, const Arrays& on) {
+  switch (op) {
+    case Op::kSignbit:
+      return on.one<U, U>([](U v) { return v >> 31; });
+    case Op::kCopysign:
+      return on.two<U, U>([](U a, U b) { return (a & 0x7fffffffU) | (b & 0x80000000U); });
+    case Op::kBits:
+    case Op::kFloat:
+      return on.one<U, U>([](U v) { return v; });
+    case Op::kHalf:
+      return on.one<U, U>([](U v) { return half_bits(v); });
+    case Op::kFromHalf:
+      return on.one<U, U>([](U v) { return from_half_bits(v); });
+    default:
+      return false;
   }
 }
 
@@ -345,17 +332,6 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
         return static_cast<U>(steps.rounded(held, random));
       });
     }
-    case Op::kSignbit:
-      return on.one<U, U>([](U v) { return v >> 31; });
-    case Op::kCopysign:
-      return on.two<U, U>([](U a, U b) { return (a & 0x7fffffffU) | (b & 0x80000000U); });
-    case Op::kBits:
-    case Op::kFloat:
-      return on.one<U, U>([](U v) { return v; });
-    case Op::kHalf:
-      return on.one<U, U>([](U v) { return half_bits(v); });
-    case Op::kFromHalf:
-      return on.one<U, U>([](U v) { return from_half_bits(v); });
     case Op::kConvert:
       return convert(n, node(n.in[0]).type, on);
     case Op::kLess:
@@ -367,7 +343,8 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     default:
       break;
   }
-  const bool done = n.type == Type::kF32   ? numbers<float>(n, on) || ordered<float>(n, on)
+  const bool done = float_bits(n.op, on)   ? true
+                    : n.type == Type::kF32 ? numbers<float>(n, on) || ordered<float>(n, on)
                     : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
                     : n.type == Type::kI32 ? signed_work(n, on)
                                            : unsigned_work(n, on);
