@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 
 #include "base/rng.h"
 #include "codec/shared/common/block.h"
@@ -238,35 +239,14 @@ bool float_bits(Op op, const Arrays& on) {
 }
 
 void convert(const Node& node, Type from, const Arrays& on) {
-  const Range range = node.range;
-  const auto from_any = [&]<typename From>(From) {
-    if (node.type == Type::kF32) on.one<float, From>([](From v) { return static_cast<float>(v); });
-    if (node.type == Type::kF64) on.one<double, From>([](From v) { return static_cast<double>(v); });
-    if (node.type == Type::kI32) on.one<I, From>([&](From v) { return whole<I>(v, range); });
-    if (node.type == Type::kU32) on.one<U, From>([&](From v) { return whole<U>(v, range); });
-  };
-  if (from == Type::kF32) from_any(float{});
-  if (from == Type::kF64) from_any(double{});
-  if (from == Type::kI32) from_any(I{});
-  if (from == Type::kU32 || from == Type::kBool) from_any(U{});
-}
-
-bool compared(Op op, Type type, const Arrays& on) {
-  switch (type) {
-    case Type::kF32:
-      return comparisons<float>(op, on);
-    case Type::kF64:
-      return comparisons<double>(op, on);
-    case Type::kI32:
-      return comparisons<I>(op, on);
-    default:
-      return comparisons<U>(op, on);
-  }
-}
-
-template <typename T>
-void put(T* to, double v) {
-  *to = static_cast<T>(v);
+  by_type(from, [&]<typename From>(From) {
+    by_type(node.type, [&]<typename To>(To) {
+      if constexpr (std::is_floating_point_v<To>)
+        on.one<To, From>([](From v) { return static_cast<To>(v); });
+      else
+        on.one<To, From>([&](From v) { return whole<To>(v, node.range); });
+    });
+  });
 }
 
 }  // namespace
@@ -275,10 +255,7 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
   const Node& n = node(k);
   const Arrays on(*this, n, k, count);
   const auto number = [&](double v) {
-    if (n.type == Type::kF32) put(of<float>(k), v);
-    if (n.type == Type::kF64) put(of<double>(k), v);
-    if (n.type == Type::kI32) put(of<I>(k), v);
-    if (n.type == Type::kU32 || n.type == Type::kBool) put(of<U>(k), v);
+    by_type(n.type, [&]<typename T>(T) { *of<T>(k) = static_cast<T>(v); });
   };
   switch (n.op) {
     case Op::kConst:
@@ -338,7 +315,7 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     case Op::kLessEqual:
     case Op::kEqual:
     case Op::kNotEqual:
-      compared(n.op, node(n.in[0]).type, on);
+      by_type(node(n.in[0]).type, [&]<typename T>(T) { comparisons<T>(n.op, on); });
       return;
     default:
       break;
@@ -364,10 +341,7 @@ void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills)
 }
 
 void Registers::fill(int k, std::size_t count) const {
-  if (node(k).type == Type::kF64)
-    std::fill_n(of<double>(k), count, *of<double>(k));
-  else
-    std::fill_n(of<U>(k), count, *of<U>(k));
+  by_type(node(k).type, [&]<typename T>(T) { std::fill_n(of<T>(k), count, *of<T>(k)); });
 }
 
 }  // namespace tithe::lang
