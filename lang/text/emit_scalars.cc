@@ -40,15 +40,9 @@ void NodeText::count_users() {
       ++users[static_cast<std::size_t>(from)];
       if (node(from).stage != n.stage || !is_plain(n.op)) same_stage[static_cast<std::size_t>(from)] = false;
     }
-  const auto keeps = [&](int k) {
+  each_result(program_, [&](int k) {
     if (k != kNone) same_stage[static_cast<std::size_t>(k)] = false;
-  };
-  for (const Item& item : program_.items)
-    for (const int k : {item.value, item.where, item.width}) keeps(k);
-  for (const Folding& f : program_.foldings) keeps(f.result);
-  for (const int k : {program_.result, program_.pairs.where, program_.pairs.most, program_.pairs.keep,
-                      program_.pairs.slots})
-    keeps(k);
+  });
   inlined_.resize(users.size());
   for (std::size_t k = 0; k < users.size(); ++k) {
     const Node& n = program_.nodes[k];
