@@ -43,7 +43,7 @@ Nodes PassText::sums_of_all(const Pass& of) const {
   if (in_pieces()) return {};
   const auto of_selected = [&](int k) {
     const Node& from = node(node(k).in[0]);
-    return sums(k) && from.type == Type::kF32 &&
+    return is_sum(k) && from.type == Type::kF32 &&
            (from.op == Op::kTaken || (from.op == Op::kAbs && node(from.in[0]).op == Op::kTaken));
   };
   for (const int a : of.reduce) {
@@ -238,7 +238,7 @@ void PassText::pass(const Pass& of, bool first) {
     if (node(k).op == Op::kReduce) {
       line("s{0}.end(l{0}, f{0});", k);
       line("l{} = splat({});", k, text_.number(node(k).in[2]));
-    } else if (sums(k)) {
+    } else if (is_sum(k)) {
       line("s{0}.end(l{0});", k);
       line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
     }
