@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks share a loopback interface if boot id and network namespace are equal, which my_network() hashes.
 #include "transport/tcp/endpoints.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/bytes.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "transport/interfaces.h"
 
@@ -70,16 +66,6 @@ std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured) {
     if (wanted && out.size() < kMaxPlaces) out.emplace_back(l.address, 0);
   }
   return out;
-}
-
-std::uint64_t my_network() {
-  std::string where;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> where;
-  struct stat ns {};
-  if (stat("/proc/self/ns/net", &ns) == 0) where += fmt::format("/{}", ns.st_ino);
-  std::uint64_t h = 1;
-  for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
-  return h;
 }
 
 std::vector<std::uint8_t> write_endpoints(const EndpointList& list) {
