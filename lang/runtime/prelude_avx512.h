@@ -32,21 +32,15 @@ INL M splat(bool s) {
   r.v = (__mmask16)(s ? 0xffff : 0);
   return r;
 }
-INL F select(M c, F a, F b) {
-  F r;
-  r.v[0] = (VF)_mm512_mask_blend_ps(c.v, (__m512)b.v[0], (__m512)a.v[0]);
-  return r;
-}
-INL I select(M c, I a, I b) {
-  I r;
-  r.v[0] = (VI)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]);
-  return r;
-}
-INL U select(M c, U a, U b) {
-  U r;
-  r.v[0] = (VU)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]);
-  return r;
-}
+#define SELECT(T, ...)          \
+  INL T select(M c, T a, T b) { \
+    T r;                        \
+    r.v[0] = __VA_ARGS__;       \
+    return r;                   \
+  }
+SELECT(F, (VF)_mm512_mask_blend_ps(c.v, (__m512)b.v[0], (__m512)a.v[0]))
+SELECT(I, (VI)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]))
+SELECT(U, (VU)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]))
 INL D select(M c, D a, D b) {
   D r;
   r.v[0] = (VD)_mm512_mask_blend_pd((__mmask8)c.v, (__m512d)b.v[0], (__m512d)a.v[0]);

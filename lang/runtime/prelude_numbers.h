@@ -58,18 +58,14 @@ INL T each2(T a, T b, Of of) {
     for (int j = 0; j < kLanes; ++j) r.v[k][j] = of(a.v[k][j], b.v[k][j]);
   return r;
 }
-INL I div_(I a, I b) {
-  return each2(a, b, [](int32_t x, int32_t y) { return div_(x, y); });
-}
-INL U div_(U a, U b) {
-  return each2(a, b, [](uint32_t x, uint32_t y) { return div_(x, y); });
-}
-INL I mod_(I a, I b) {
-  return each2(a, b, [](int32_t x, int32_t y) { return mod_(x, y); });
-}
-INL U mod_(U a, U b) {
-  return each2(a, b, [](uint32_t x, uint32_t y) { return mod_(x, y); });
-}
+#define LANE_BY_LANE(T, S, name)                             \
+  INL T name(T a, T b) {                                     \
+    return each2(a, b, [](S x, S y) { return name(x, y); }); \
+  }
+LANE_BY_LANE(I, int32_t, div_)
+LANE_BY_LANE(U, uint32_t, div_)
+LANE_BY_LANE(I, int32_t, mod_)
+LANE_BY_LANE(U, uint32_t, mod_)
 #if W == 16
 INL U half_bits(F a) {
   return each1<U>(a, [](float v) { return half_bits(v); });
