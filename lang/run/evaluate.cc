@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "codec/shared/common/block.h"
+#include "lang/front/ranges.h"
 #include "lang/run/half_bits.h"
 
 namespace tithe::lang {
@@ -311,16 +312,12 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
     }
     case Op::kConvert:
       return convert(n, node(n.in[0]).type, on);
-    case Op::kLess:
-    case Op::kLessEqual:
-    case Op::kEqual:
-    case Op::kNotEqual:
-      by_type(node(n.in[0]).type, [&]<typename T>(T) { comparisons<T>(n.op, on); });
-      return;
     default:
       break;
   }
+  const auto compare = [&]<typename T>(T) { return comparisons<T>(n.op, on); };
   const bool done = float_bits(n.op, on)   ? true
+                    : compares(n.op)       ? by_type(node(n.in[0]).type, compare)
                     : n.type == Type::kF32 ? numbers<float>(n, on) || ordered<float>(n, on)
                     : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
                     : n.type == Type::kI32 ? signed_work(n, on)

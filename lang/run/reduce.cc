@@ -121,6 +121,7 @@ void Reduction::finish(const Registers& registers, int k) {
   const float sum = held(pieces_.total());
   const double sum64 = held(pieces64_.total());
   const bool mean = node.op == Op::kMean;
+  if (is_table(node.op)) return finish_table(registers, k, seen_);
   switch (node.op) {
     case Op::kSum:
     case Op::kMean:
@@ -136,10 +137,6 @@ void Reduction::finish(const Registers& registers, int k) {
     case Op::kReduce:
       if (!running_) running_.emplace();
       return running_->finish(registers, k);
-    case Op::kHistogram:
-    case Op::kSort:
-    case Op::kOrder:
-      return finish_table(registers, k, seen_);
     case Op::kCount:
       *registers.of<std::uint32_t>(k) = static_cast<std::uint32_t>(count_);
       break;

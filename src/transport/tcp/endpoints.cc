@@ -98,15 +98,15 @@ Result<EndpointList> read_endpoints(ByteView bytes) {
     if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMaxPlaces)
       return strange;
     const auto port = wire::get<std::uint16_t>(&bytes[1]);
-    if (size == 4) {
-      asio::ip::address_v4::bytes_type raw;
+    const auto add = [&]<typename Address>(Address) {
+      typename Address::bytes_type raw;
       std::copy_n(bytes.begin() + 3, size, raw.begin());
-      out.at.emplace_back(asio::ip::address_v4(raw), port);
-    } else {
-      asio::ip::address_v6::bytes_type raw;
-      std::copy_n(bytes.begin() + 3, size, raw.begin());
-      out.at.emplace_back(asio::ip::address_v6(raw), port);
-    }
+      out.at.emplace_back(Address(raw), port);
+    };
+    if (size == 4)
+      add(asio::ip::address_v4());
+    else
+      add(asio::ip::address_v6());
     bytes = bytes.subspan(3 + size);
   }
   return out;
