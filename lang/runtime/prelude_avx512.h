@@ -52,11 +52,7 @@ INL M signbit_(F a) {
   r.v = _mm512_movepi32_mask((__m512i)a.v[0]);
   return r;
 }
-INL U as_u(M a) {
-  U r;
-  r.v[0] = (VU)_mm512_maskz_set1_epi32(a.v, 1);
-  return r;
-}
+ONE(U, M, as_u, (VU)_mm512_maskz_set1_epi32(a.v, 1))
 INL U count_up(U n, M m) {
   n.v[0] = (VU)_mm512_mask_add_epi32((__m512i)n.v[0], m.v, (__m512i)n.v[0], _mm512_set1_epi32(1));
   return n;
@@ -82,18 +78,12 @@ INL D to_f64(I a) {
   r.v[1] = (VD)_mm512_cvtepi32_pd(_mm512_extracti32x8_epi32((__m512i)a.v[0], 1));
   return r;
 }
-INL F to_f32(D a) {
-  F r;
-  r.v[0] = (VF)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)a.v[0])),
-                                  _mm512_cvtpd_ps((__m512d)a.v[1]), 1);
-  return r;
-}
-INL I towards_zero(D a) {
-  I r;
-  r.v[0] = (VI)_mm512_inserti32x8(_mm512_castsi256_si512(_mm512_cvttpd_epi32((__m512d)a.v[0])),
-                                  _mm512_cvttpd_epi32((__m512d)a.v[1]), 1);
-  return r;
-}
+ONE(F, D, to_f32,
+    (VF)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)a.v[0])),
+                           _mm512_cvtpd_ps((__m512d)a.v[1]), 1))
+ONE(I, D, towards_zero,
+    (VI)_mm512_inserti32x8(_mm512_castsi256_si512(_mm512_cvttpd_epi32((__m512d)a.v[0])),
+                           _mm512_cvttpd_epi32((__m512d)a.v[1]), 1))
 #define SHIFT(T, name, of)                         \
   INL T name(T a, U b) {                           \
     T r;                                           \
@@ -121,11 +111,7 @@ INL M bits_mask(uint32_t b) {
   return r;
 }
 INL __m128i octets(U u) { return _mm512_cvtepi32_epi8((__m512i)u.v[0]); }
-INL U widened(__m128i b) {
-  U r;
-  r.v[0] = (VU)_mm512_cvtepu8_epi32(b);
-  return r;
-}
+ONE(U, __m128i, widened, (VU)_mm512_cvtepu8_epi32(a))
 // Distributes codes of 2 to 4 bits to sixteen lanes: each word holds eight of them, or the first word all sixteen.
 template <int kBits>
 INL U spread_words(uint32_t low, uint32_t high) {

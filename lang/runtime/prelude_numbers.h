@@ -141,24 +141,20 @@ INL D held(D v, double low, double high) { return min_(splat(high), max_(splat(l
 // "small": both ends are exact in f32 and within i32.
 INL I small_i32(F v, double low, double high) { return towards_zero(held(v, float(low), float(high))); }
 INL I small_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }
-INL I to_i32(F v, double low, double high) {
-  return each1<I>(v, [=](float x) { return to_i32(x, low, high); });
-}
-INL U to_u32(F v, double low, double high) {
-  return each1<U>(v, [=](float x) { return to_u32(x, low, high); });
-}
+#define TO_WHOLE(R, T, S, name)                                  \
+  INL R name(T v, double low, double high) {                     \
+    return each1<R>(v, [=](S x) { return name(x, low, high); }); \
+  }
+TO_WHOLE(I, F, float, to_i32)
+TO_WHOLE(U, F, float, to_u32)
+TO_WHOLE(I, U, uint32_t, to_i32)
+TO_WHOLE(U, I, int32_t, to_u32)
 INL I to_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }
 INL U to_u32(D v, double low, double high) {
   U r;
   for (int j = 0; j < 16; ++j)
     r.v[j / kLanes][j % kLanes] = to_u32(double(v.v[j / (kLanes / 2)][j % (kLanes / 2)]), low, high);
   return r;
-}
-INL I to_i32(U v, double low, double high) {
-  return each1<I>(v, [=](uint32_t x) { return to_i32(x, low, high); });
-}
-INL U to_u32(I v, double low, double high) {
-  return each1<U>(v, [=](int32_t x) { return to_u32(x, low, high); });
 }
 
 }  // namespace
