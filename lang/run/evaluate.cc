@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <type_traits>
 
@@ -18,9 +19,6 @@ namespace {
 
 using U = std::uint32_t;
 using I = std::int32_t;
-
-// Integers wrap in two's complement; the checker rejects programs whose i32 could overflow.
-I wrap(std::int64_t v) { return static_cast<I>(static_cast<U>(static_cast<std::uint64_t>(v))); }
 
 U draw(std::uint64_t key, std::size_t index, unsigned bits) {
   const auto i = static_cast<U>(index);
@@ -103,6 +101,8 @@ bool numbers(const Node& node, const Arrays& on) {
       return on.two<T, T>([](T a, T b) { return a * b; });
     case Op::kDiv:
       return on.two<T, T>([](T a, T b) { return a / b; });
+    case Op::kDivide:
+      return on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : a / b; });
     case Op::kNeg:
       return on.one<T, T>([](T a) { return -a; });
     case Op::kAbs:
@@ -129,8 +129,6 @@ bool ordered(const Node& node, const Arrays& on) {
       return on.two<T, T>([](T a, T b) { return a < b ? b : a; });
     case Op::kClamp:
       return on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
-    case Op::kDivide:
-      return on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
     case Op::kSelect:
       return on.select<T>();
     default:
@@ -178,45 +176,30 @@ bool bit_work(const Node& node, const Arrays& on) {
   }
 }
 
-// i32 arithmetic in 64 bits, wrapped to 32; division by zero yields 0.
-bool signed_work(const Node& node, const Arrays& on) {
-  const auto w = [](I v) { return std::int64_t{v}; };
+// i32 arithmetic in 64 bits, wrapped to 32 in two's complement; the checker rejects programs whose i32 could overflow.
+// Division by zero yields 0.
+template <typename T>
+bool whole_numbers(const Node& node, const Arrays& on) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, T>;
   switch (node.op) {
     case Op::kAdd:
-      return on.two<I, I>([&](I a, I b) { return wrap(w(a) + w(b)); });
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a + b); });
     case Op::kSub:
-      return on.two<I, I>([&](I a, I b) { return wrap(w(a) - w(b)); });
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a - b); });
     case Op::kMul:
-      return on.two<I, I>([&](I a, I b) { return wrap(w(a) * w(b)); });
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a * b); });
     case Op::kDiv:
-      return on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) / w(b)); });
+      return on.two<T, T>([](Wide a, Wide b) { return b == 0 ? T{0} : static_cast<T>(a / b); });
     case Op::kMod:
-      return on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) % w(b)); });
+      return on.two<T, T>([](Wide a, Wide b) { return b == 0 ? T{0} : static_cast<T>(a % b); });
     case Op::kDivide:
-      return on.three<I, I>([&](I a, I b, I c) { return b == 0 ? c : wrap(w(a) / w(b)); });
+      return on.three<T, T>([](Wide a, Wide b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
     case Op::kNeg:
-      return on.one<I, I>([&](I a) { return wrap(-w(a)); });
+      return on.one<T, T>([](Wide a) { return static_cast<T>(-a); });
     case Op::kAbs:
-      return on.one<I, I>([&](I a) { return wrap(a < 0 ? -w(a) : w(a)); });
+      return on.one<T, T>([](std::int64_t a) { return static_cast<T>(std::abs(a)); });
     default:
-      return bit_work<I>(node, on) || ordered<I>(node, on);
-  }
-}
-
-bool unsigned_work(const Node& node, const Arrays& on) {
-  switch (node.op) {
-    case Op::kAdd:
-      return on.two<U, U>([](U a, U b) { return a + b; });
-    case Op::kSub:
-      return on.two<U, U>([](U a, U b) { return a - b; });
-    case Op::kMul:
-      return on.two<U, U>([](U a, U b) { return a * b; });
-    case Op::kDiv:
-      return on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a / b; });
-    case Op::kMod:
-      return on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a % b; });
-    default:
-      return bit_work<U>(node, on) || ordered<U>(node, on);
+      return bit_work<T>(node, on) || ordered<T>(node, on);
   }
 }
 
@@ -320,8 +303,8 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
                     : compares(n.op)       ? by_type(node(n.in[0]).type, compare)
                     : n.type == Type::kF32 ? numbers<float>(n, on) || ordered<float>(n, on)
                     : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
-                    : n.type == Type::kI32 ? signed_work(n, on)
-                                           : unsigned_work(n, on);
+                    : n.type == Type::kI32 ? whole_numbers<I>(n, on)
+                                           : whole_numbers<U>(n, on);
   TITHE_ASSERT(done);
   static_cast<void>(done);
 }
