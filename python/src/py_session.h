@@ -42,7 +42,9 @@ class PySession {
 
   // Thread-safe. Ends blocking calls of other threads; the state remains available.
   void cancel() {
-    run([](Session& s) { s.cancel(); });
+    const std::shared_ptr<Session> session = get();
+    const WithoutGil released;
+    session->cancel();
   }
 
   // With `keep_state`, state() returns the state of the last commit after close(). A forked child does not have the
