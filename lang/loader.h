@@ -34,7 +34,6 @@ struct LoadedProgram {
   std::vector<ParamSpec> params;
   std::vector<std::vector<std::string>> words;
   std::vector<std::vector<std::string_view>> choices;
-  std::vector<std::string> docs;
   std::vector<std::vector<Law>> laws;  // per phase
   std::vector<Phase> phases;
   std::vector<Impl> impls;          // compiled code, and the interpreter

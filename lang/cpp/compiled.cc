@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "base/rng.h"
 #include "codec/shared/common/payload.h"
 #include "lang/cpp/flat_payload.h"
 #include "lang/cpp/object_cache.h"
@@ -27,13 +26,10 @@ bool asks_for_residual() {
 // `agreed` is nullptr in a first phase.
 ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
                        const Agreed* agreed = nullptr) {
-  const auto key = [&](std::uint64_t seed) {
-    return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
-  };
   return {.settings = call.settings.value.data(),
           .n = n,
-          .key = key(call.seed),
-          .shared_key = key(call.shared_seed),
+          .key = key_of(call, call.seed),
+          .shared_key = key_of(call, call.shared_seed),
           .block = of.program.block,
           .known = of.known.data(),
           .asks_for_residual = asks_for_residual(),

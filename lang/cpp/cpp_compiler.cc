@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "lang/store/private_folder.h"
 #include "lang/store/seal.h"
 
 namespace tithe::lang {
@@ -53,11 +54,6 @@ constexpr const char* kNotPassed[] = {
     "CPATH=",           "C_INCLUDE_PATH=", "CPLUS_INCLUDE_PATH=", "LIBRARY_PATH=", "COMPILER_PATH=",
     "GCC_EXEC_PREFIX=", "LD_PRELOAD=",     "LD_LIBRARY_PATH=",    "CXXFLAGS=",     "TMPDIR=",
     "LC_ALL="};
-
-std::string environment(const char* name) {
-  const char* v = ::secure_getenv(name);
-  return v == nullptr ? "" : v;
-}
 
 std::string in_path(const std::string& program) {
   if (program.find('/') != std::string::npos) return ::access(program.c_str(), X_OK) == 0 ? program : "";

@@ -23,6 +23,7 @@ constexpr std::size_t kAhead = 128, kMinAhead = 256, kMaxAhead = 1024;
 
 class Emitter : ItemText {
  public:
+  using ItemText::decodes;
   using ItemText::ItemText;
 
   std::string run() {
@@ -33,7 +34,6 @@ class Emitter : ItemText {
   }
 
   bool checks() const { return !program_.adds(); }
-  bool decodes() const { return program_.result != kNone; }
 
  private:
   // Generates encode: encode_as has a copy for each combination of with or without a residual, and with or without
@@ -88,6 +88,14 @@ class Emitter : ItemText {
     close();
   }
 
+  // Ends an `if`: the block violates the `where` of item k.
+  void report_broken(std::size_t k) {
+    line("answer->broken = {};", k + 1);
+    line("answer->block = number;");
+    line("return;");
+    close();
+  }
+
   void encode_numbers() {
     define_all(schedule_.send.block);
     each(false, [&](std::size_t k, const Item& item) {
@@ -101,18 +109,8 @@ class Emitter : ItemText {
     for (std::size_t k = 0; k < program_.items.size(); ++k)
       if (of_block(program_.items[k]) && !always(program_.items[k].where)) {
         open(fmt::format("if (finite && !({}))", text_.number(program_.items[k].where)));
-        line("answer->broken = {};", k + 1);
-        line("answer->block = number;");
-        line("return;");
-        close();
+        report_broken(k);
       }
-  }
-
-  // True if encode needs a last loop over the values: not in a phase that sends only the results of its passes.
-  bool sends_each() const {
-    return decodes() || schedule_.passes.empty() ||
-           std::any_of(program_.items.begin(), program_.items.end(),
-                       [](const Item& item) { return item.array; });
   }
 
   // The condition under which no residual of this block can overflow: the largest input plus the largest sent
@@ -245,10 +243,7 @@ class Emitter : ItemText {
     each(false, [&](std::size_t k, const Item& item) {
       if (!of_values(item) || always(item.where)) return;
       open(fmt::format("if (finite && any_of(w{}))", k));
-      line("answer->broken = {};", k + 1);
-      line("answer->block = number;");
-      line("return;");
-      close();
+      report_broken(k);
     });
   }
 

@@ -98,16 +98,9 @@ void ItemText::check_number(const Item& item, const std::string& bits) {
   if (item.bits % 8 != 0) line("if ({} >> {} != 0) return 0;", bits, item.bits);
 }
 
-std::string ItemText::sent_number(const Item& item, const std::string& bits) const {
-  const Type type = node(item.input).type;
-  return type == Type::kF32    ? fmt::format("float_({})", bits)
-         : type == Type::kBool ? fmt::format("{} != 0", bits)
-                               : bits;
-}
-
 void ItemText::receive_number(const Item& item, const std::string& bits) {
   if (item.input == kNone) return;
-  line("const {} b{} = {};", text_.number_type(item.input), item.input, sent_number(item, bits));
+  line("const {} b{} = {};", text_.number_type(item.input), item.input, from_bits(item.input, bits));
   known(item.input);
 }
 

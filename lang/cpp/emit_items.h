@@ -49,11 +49,8 @@ class ItemText : public PassText {
   // Checks that a number, whose bits are in `bits`, is finite, equals the known value, and fits its type.
   void check_number(const Item& item, const std::string& bits);
 
-  // The `where` of an item: per call, per block, or per value.
+  // The `where` of an item: per call, or per block.
   bool of_all(const Item& item) const { return item.where != kNone && node(item.where).stage == Stage::kAll; }
-  bool of_values(const Item& item) const {
-    return item.where != kNone && node(item.where).stage == Stage::kValue;
-  }
   bool of_block(const Item& item) const { return item.where != kNone && !of_all(item) && !of_values(item); }
   // True if the ranges prove the condition for everything that encode can send, so it needs no check.
   bool always(int k) const;
@@ -98,7 +95,6 @@ class ItemText : public PassText {
   std::string codes_in_order(const Item& item) const;
   bool follows_from_arrays() const;  // the decoded value depends on arrays alone
   void table_of(const std::function<void()>& inputs);
-  std::string sent_number(const Item& item, const std::string& bits) const;
 };
 
 }  // namespace tithe::lang

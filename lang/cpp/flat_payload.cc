@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lang/front/passes.h"
+#include "lang/run/codings.h"
 
 namespace tithe::lang {
 
@@ -14,13 +15,9 @@ namespace {
 // ---- Trits: groups of five codes of 2 bits, the first one lowest, and their byte (lang/run/codings.h has the
 // definition)
 
-constexpr std::size_t kDigits = 5;
+using trits::kDigits, trits::kFirstRun, trits::kLongestRun;
 constexpr unsigned kFiveBits = 10;
 constexpr unsigned kOnes = 0x155;  // five codes of value 1
-constexpr std::uint8_t kByteOfOnes = 121;
-constexpr unsigned kFirstRun = 243;    // two bytes of ones
-constexpr unsigned kLongestRun = 255;  // fourteen bytes of ones
-constexpr std::size_t kLongest = 14;
 
 constexpr auto kBytes = [] {
   std::array<std::uint8_t, 1U << kFiveBits> bytes{};
@@ -47,13 +44,6 @@ unsigned last_bits(std::size_t len) {
   return static_cast<unsigned>(2 * (len - (fives_in(len) - 1) * kDigits));
 }
 
-std::uint8_t* put_run(std::size_t length, std::uint8_t* to) {
-  for (; length >= kLongest; length -= kLongest) *to++ = kLongestRun;
-  if (length == 1) *to++ = kByteOfOnes;
-  if (length > 1) *to++ = static_cast<std::uint8_t>(kFirstRun + length - 2);
-  return to;
-}
-
 std::uint8_t* put_trits(const std::uint8_t* flat, std::size_t len, std::uint8_t* to) {
   const std::size_t fives = fives_in(len);
   std::size_t run = 0;
@@ -66,15 +56,15 @@ std::uint8_t* put_trits(const std::uint8_t* flat, std::size_t len, std::uint8_t*
     five = five >> bit % 8 & ((1U << kFiveBits) - 1);
     if (last) five |= kOnes >> last_bits(len) << last_bits(len);
     const std::uint8_t byte = kBytes[five];
-    if (byte == kByteOfOnes) {
+    if (byte == trits::kOnes) {
       ++run;
       continue;
     }
-    if (run != 0) to = put_run(run, to);
+    if (run != 0) to = trits::put_run(run, to);
     run = 0;
     *to++ = byte;
   }
-  return put_run(run, to);
+  return trits::put_run(run, to);
 }
 
 // Writes groups of five codes one behind the other.
@@ -108,14 +98,14 @@ std::optional<std::size_t> get_trits(ByteView from, std::size_t len, std::uint8_
   while (fives.left() > 0) {
     if (at == from.size()) return {};
     const unsigned byte = from[at++];
-    const bool ones = byte == kByteOfOnes || byte >= kFirstRun;
+    const bool ones = byte == trits::kOnes || byte >= kFirstRun;
     if (ones && ends_run) return {};
     ends_run = ones && byte != kLongestRun;
     if (!ones) {
       if (!fives.add(kFives[byte])) return {};
       continue;
     }
-    const std::size_t length = byte == kByteOfOnes ? 1 : byte - kFirstRun + 2;
+    const std::size_t length = byte == trits::kOnes ? 1 : byte - kFirstRun + 2;
     if (length > fives.left()) return {};
     for (std::size_t k = 0; k < length; ++k) fives.add(kOnes);
   }

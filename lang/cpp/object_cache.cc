@@ -8,11 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <utility>
-#include <vector>
 
 #include "base/unique_fd.h"
 #include "lang/cpp/compiled.h"
@@ -85,24 +82,14 @@ const char* flag_of(Level level) {
 }
 
 void trim_cache(const std::string& path, std::size_t most) {
-  using Age = std::pair<fs::file_time_type, fs::path>;
-  std::vector<Age> objects;
+  keep_newest(path, ".so", most);
   std::error_code none;
   const auto yesterday = fs::file_time_type::clock::now() - std::chrono::hours(24);
   for (const auto& entry : fs::directory_iterator(path, none)) {
     const fs::path& at = entry.path();
-    const fs::file_time_type when = entry.last_write_time(none);
-    if (at.extension() == ".so")
-      objects.emplace_back(when, at);
-    else if (when < yesterday && (at.extension() == ".new" || at.filename().string().starts_with("making-")))
+    if (entry.last_write_time(none) < yesterday &&
+        (at.extension() == ".new" || at.filename().string().starts_with("making-")))
       fs::remove_all(at, none);
-  }
-  if (objects.size() <= most) return;
-  std::sort(objects.begin(), objects.end());
-  objects.resize(objects.size() - most);
-  for (const auto& [when, at] : objects) {
-    fs::remove(at, none);
-    fs::remove(at.string() + ".lock", none);
   }
 }
 

@@ -7,19 +7,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
-#include <vector>
 
 #include "lang/store/private_folder.h"
 #include "lang/store/seal.h"
 
 namespace tithe::lang {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxFiles = 256;  // one takes about 100 KB
 
@@ -50,25 +45,13 @@ void write(const std::string& folder, const std::string& name, const std::string
   {
     const OpenFile file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.ok()) return;
-    if (::write(file.get(), code.data(), code.size()) != static_cast<::ssize_t>(code.size())) {
+    if (!write_all(file.get(), {reinterpret_cast<const std::uint8_t*>(code.data()), code.size()})) {
       ::unlink(fresh.c_str());
       return;
     }
   }
   if (!seal(fresh).ok() || std::rename(fresh.c_str(), (folder + "/" + name).c_str()) != 0)
     ::unlink(fresh.c_str());
-}
-
-// Keeps the most recently used files.
-void trim(const std::string& folder) {
-  std::vector<std::pair<fs::file_time_type, fs::path>> files;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none))
-    if (entry.path().extension() == ".cubin") files.emplace_back(entry.last_write_time(none), entry.path());
-  if (files.size() <= kMaxFiles) return;
-  std::sort(files.begin(), files.end());
-  files.resize(files.size() - kMaxFiles);
-  for (const auto& [when, path] : files) fs::remove(path, none);
 }
 
 }  // namespace
@@ -81,7 +64,7 @@ Result<std::string> cached_code(const device::Compiler& compiler, const std::str
   Result<std::string> made = compiler.code(text, sm);
   if (made.ok() && open_folder(*folder).ok()) {
     write(*folder, name, *made);
-    trim(*folder);
+    keep_newest(*folder, ".cubin", kMaxFiles);
   }
   return made;
 }

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/rng.h"
 #include "lang/cuda/code_cache.h"
 #include "lang/cuda/emit_cuda.h"
 #include "lang/run/context.h"
@@ -61,7 +60,7 @@ Status DeviceLane::grow(Held& memory, std::size_t bytes) const {
 }
 
 Result<Bytes> DeviceLane::room(std::size_t bytes) {
-  if (room_.handle() == 0 || room_.bytes() < bytes) TITHE_TRY(grow(room_, bytes));
+  TITHE_TRY(grow(room_, bytes));
   return Bytes(room_.data(), bytes);
 }
 
@@ -124,14 +123,11 @@ Status DeviceProgram::check(std::string_view name, const Call& call, std::size_t
 }
 
 KernelCall DeviceProgram::make_call(const Call& call, std::size_t n) const {
-  const auto key = [&](std::uint64_t seed) {
-    return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
-  };
   KernelCall kernel_call = {};
   std::copy(call.settings.value.begin(), call.settings.value.end(), kernel_call.settings);
   kernel_call.n = n;
-  kernel_call.key = key(call.seed);
-  kernel_call.shared_key = key(call.shared_seed);
+  kernel_call.key = key_of(call, call.seed);
+  kernel_call.shared_key = key_of(call, call.shared_seed);
   kernel_call.agreed_ranks = 1;
   kernel_call.divide = 1;
   if (of_ != nullptr && of_->program.adds()) kernel_call.field_bits = field_bits(*of_, call);

@@ -11,12 +11,8 @@ std::string CudaText::array_bytes(const Item& item) const {
 
 void CudaText::receive_as(const Item& item, const std::string& bits, char of) {
   if (item.input == kNone) return;
-  const Type type = node(item.input).type;
   line("const {} {} = {};", of == 'b' ? text_.number_type(item.input) : text_.value_type(item.input),
-       text_.name(item.input),
-       type == Type::kF32    ? fmt::format("float_({})", bits)
-       : type == Type::kBool ? fmt::format("{} != 0", bits)
-                             : bits);
+       text_.name(item.input), from_bits(item.input, bits));
   known(item.input);
 }
 

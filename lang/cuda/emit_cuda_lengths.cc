@@ -69,16 +69,13 @@ void LengthsText::send() {
   open_sending("send_as", "bool last");
   define_all(schedule_.send.block);
   line("const bool writes = last && thread == 0 && first < n;");
-  std::size_t at = 0;
-  for (const Item& item : program_.items) {
-    if (!item.once) continue;
+  each_once([&](std::size_t at, const Item& item) {
     const std::string value = text_.number(item.value);
     line("if (last && thread == 0 && at == 0) put(call->payload + {}, raw({}), {});", at, value,
          item_bytes(item, 1));
     if (item.is_float) line("if (!is_finite({})) say(call, 0);", value);
-    at += item_bytes(item, 1);
     receive_as(item, fmt::format("raw({})", value), 'b');
-  }
+  });
   define_all(schedule_.all_read);
   each([&](std::size_t k, const Item& item) {
     if (item.array || item.coding == Coding::kBytes) return;

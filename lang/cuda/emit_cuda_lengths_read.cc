@@ -50,14 +50,9 @@ void LengthsText::read_places(std::size_t k, const Item& item) {
 
 // Defines the numbers of a block that precede item `below`.
 void LengthsText::receive_numbers(std::size_t below) {
-  std::size_t at = 0;
-  for (std::size_t k = 0; k < program_.items.size(); ++k) {
-    const Item& item = program_.items[k];
-    if (item.once) {
-      receive_as(item, fmt::format("get(call->payload + {}, {})", at, item_bytes(item, 1)), 'b');
-      at += item_bytes(item, 1);
-    }
-  }
+  each_once([&](std::size_t at, const Item& item) {
+    receive_as(item, fmt::format("get(call->payload + {}, {})", at, item_bytes(item, 1)), 'b');
+  });
   define_all(schedule_.all_read);
   each([&](std::size_t k, const Item& item) {
     if (item.array || item.coding == Coding::kBytes || (item.in_block() && k >= below)) return;
@@ -215,18 +210,8 @@ void LengthsText::host() {
   line("of.keys = reinterpret_cast<U*>(to += 8 * groups_of(of.n));");
   line("return uint64_t(to - of.scratch) + up8(4 * blocks);");
   close();
-  open("API uint64_t tithe_scratch(const Call* asked)");
-  line("Call of = *asked;");
-  line("of.scratch = nullptr;");
-  line("return place_all(of);");
-  close();
-  const auto begin = [&] {
-    line("Call of = *asked;");
-    line("const Call* const call = &of;");
-    line("place_all(of);");
-  };
-  open("API void tithe_encode(const Call* asked, Stream stream)");
-  begin();
+  scratch_size();
+  open_host("tithe_encode");
   if (looks()) {
     launch_groups("tithe_number");
     line("LAUNCH(tithe_all, 1);");
@@ -236,8 +221,7 @@ void LengthsText::host() {
   line("LAUNCH(tithe_places, 1);");
   launch_groups("tithe_send");
   close();
-  open("API void tithe_decode(const Call* asked, Stream stream)");
-  begin();
+  open_host("tithe_decode");
   line("if (of.n == 0) return;");
   line("LAUNCH(tithe_groups, 1);");
   line("LAUNCH(tithe_walk, of_groups(groups_of(of.n)));");

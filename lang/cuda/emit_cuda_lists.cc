@@ -146,15 +146,8 @@ class ListsText : CudaText {
     line("of.table = reinterpret_cast<U*>(to += 8 * runs_of(of.n));");
     line("return uint64_t(to - of.scratch){};", slots() ? " + up8(4 * slots_of_all(&of))" : "");
     close();
-    open("API uint64_t tithe_scratch(const Call* asked)");
-    line("Call of = *asked;");
-    line("of.scratch = nullptr;");
-    line("return place_all(of);");
-    close();
-    open("API void tithe_encode(const Call* asked, Stream stream)");
-    line("Call of = *asked;");
-    line("const Call* const call = &of;");
-    line("place_all(of);");
+    scratch_size();
+    open_host("tithe_encode");
     line("const uint64_t runs = runs_of(of.n);");
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) {
       launch_pass(p);

@@ -372,6 +372,21 @@ void CudaText::store_found(std::size_t p) {
   }
 }
 
+void CudaText::scratch_size() {
+  open("API uint64_t tithe_scratch(const Call* asked)");
+  line("Call of = *asked;");
+  line("of.scratch = nullptr;");
+  line("return place_all(of);");
+  close();
+}
+
+void CudaText::open_host(const char* name) {
+  open(fmt::format("API void {}(const Call* asked, Stream stream)", name));
+  line("Call of = *asked;");
+  line("const Call* const call = &of;");
+  line("place_all(of);");
+}
+
 void CudaText::place_found() {
   line("of.found = of.scratch;");
   line("of.parts = of.scratch + up8(blocks_of(of.n) * sizeof(Found));");

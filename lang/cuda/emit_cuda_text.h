@@ -27,12 +27,10 @@ class CudaText : protected PassText {
   // The number of threads that work on a block of the program, or on a run of a long block; as many groups as fit
   // share a thread block.
   std::size_t group() const;
-  bool is_sum(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
   bool is_end(int k) const { return node(k).op == Op::kLargest || node(k).op == Op::kSmallest; }
   // Several values may be equal, and the first one is the result: its position is compared.
   bool has_place(int k) const { return is_end(k) && !plain_largest(k); }
   bool is_fold(int k) const { return node(k).op == Op::kReduce; }
-  bool in_shape(int k) const { return is_sum(k) || is_fold(k); }  // in the order of base/fold.h
   bool counts(int k) const {
     return !is_end(k) && !is_fold(k) && (!is_sum(k) || (node(k).op == Op::kMean && node(k).in[1] != kNone));
   }
@@ -56,6 +54,9 @@ class CudaText : protected PassText {
   void open_values(const std::string& loop);
   void close_values();
   void unless_finite(const std::string& value);
+  // Host functions: the one that returns the size of the scratch; and the beginning of one that launches kernels.
+  void scratch_size();
+  void open_host(const char* name);
   // Statements of host functions: the reductions' memory in the scratch, and the passes.
   void place_found();
   void launch_pass(std::size_t p);

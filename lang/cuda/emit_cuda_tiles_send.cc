@@ -4,12 +4,6 @@
 
 namespace tithe::lang {
 
-bool TilesText::sends_each() const {
-  return decodes() || schedule_.passes.empty() ||
-         std::any_of(program_.items.begin(), program_.items.end(),
-                     [](const Item& item) { return item.array; });
-}
-
 void TilesText::places(const char* type) {
   std::string from = fmt::format("call->payload + {}", once_bytes(program_));
   const auto is = [&](char of, std::size_t k) { line("{} const {}{} = {};", type, of, k, from); };
@@ -95,7 +89,7 @@ void TilesText::send_values() {
     finite = finite || (item.array && item.is_float);
   });
   for (std::size_t k = 0; k < program_.items.size(); ++k)
-    if (holds_values(k)) line("bool holds{} = true;", k);
+    if (of_values(program_.items[k])) line("bool holds{} = true;", k);
   if (decodes()) line("F sent[kOwn] = {{}};");
   if (finite) line("bool finite = true;");
   open_own(nodes);
@@ -113,12 +107,13 @@ void TilesText::send_values() {
   });
   define_all(schedule_.read.value);
   for (std::size_t k = 0; k < program_.items.size(); ++k)
-    if (holds_values(k)) line("holds{0} = holds{0} & {1};", k, text_.values(program_.items[k].where));
+    if (of_values(program_.items[k]))
+      line("holds{0} = holds{0} & {1};", k, text_.values(program_.items[k].where));
   if (decodes()) line("sent[k] = {};", text_.values(program_.result));
   close_own();
   if (finite) line("if (!finite) say(call, 0);");
   for (std::size_t k = 0; k < program_.items.size(); ++k)
-    if (holds_values(k)) line("if (!holds{}) say(call, {});", k, k + 1);
+    if (of_values(program_.items[k])) line("if (!holds{}) say(call, {});", k, k + 1);
   if (decodes()) line("leave_own<kWhole, kGroup>(call, tile, thread, own.x, sent);");
   each([&](std::size_t k, const Item& item) {
     if (is_packed(item))
@@ -224,22 +219,12 @@ void TilesText::scratch() {
   }
   line("return up8(uint64_t(to - of.scratch));");
   close();
-  open("API uint64_t tithe_scratch(const Call* asked)");
-  line("Call of = *asked;");
-  line("of.scratch = nullptr;");
-  line("return place_all(of);");
-  close();
+  scratch_size();
 }
 
 void TilesText::host() {
   scratch();
-  const auto begin = [&](const char* name) {
-    open(fmt::format("API void {}(const Call* asked, Stream stream)", name));
-    line("Call of = *asked;");
-    line("const Call* const call = &of;");
-    line("place_all(of);");
-  };
-  begin("tithe_encode");
+  open_host("tithe_encode");
   if (finds_in_pieces())
     for (std::size_t p = 0; p < schedule_.passes.size(); ++p) launch_pass(p);
   launch_groups("tithe_send");
@@ -256,7 +241,7 @@ void TilesText::host() {
   close();
   line("PLAN(tithe_plan_encode, tithe_scratch, tithe_encode)");
   if (!decodes()) return;
-  begin("tithe_decode");
+  open_host("tithe_decode");
   if (trits()) {
     line("const uint64_t runs = parts_in(codes_in(call), kBytesOf);");
     line("LAUNCH(tithe_count_fives, runs);");

@@ -19,7 +19,6 @@ class TilesText : CudaText {
   static constexpr std::size_t kMostTile = 2048;   // longer blocks are read once per pass
   static constexpr std::size_t kMostPartials = 8;  // partial results that every thread combines for itself
 
-  bool decodes() const { return program_.result != kNone; }
   static unsigned codes_in_field(unsigned bits) { return bits <= 8 ? 4 : bits <= 16 ? 2 : 1; }
   static unsigned field_bits(const Item& item) { return item.bits * codes_in_field(item.bits); }
   // Codes of a field shorter than a word are packed in shared memory; trits and int fields have kernels of their own.
@@ -27,10 +26,6 @@ class TilesText : CudaText {
   static bool is_packed(const Item& item) { return is_coded(item) && field_bits(item) != 32; }
   static std::string number_of_fields(const Item& item) {
     return item.bits > 16 ? "kOwn" : fmt::format("kOwn / {}", codes_in_field(item.bits));
-  }
-  bool holds_values(std::size_t k) const {
-    const int where = program_.items[k].where;
-    return where != kNone && node(where).stage == Stage::kValue;
   }
   bool trits() const {
     return std::any_of(program_.items.begin(), program_.items.end(),
@@ -76,8 +71,6 @@ class TilesText : CudaText {
   void add_up(std::size_t p, const Nodes& shaped);
 
   // ---- Payloads
-  // True if encode needs a last loop over the values: not in a phase that sends only the results of its passes.
-  bool sends_each() const;
   // The addresses of tables and of the items of block b: t0, o1, ...
   void places(const char* type);
   std::string place(std::size_t k, const Item& item) const;

@@ -203,4 +203,15 @@ struct Checked {
   bool adds() const { return items.size() == 1 && items[0].coding == Coding::kInts; }
 };
 
+// Calls of(k) for each reference from outside `nodes` to the result of an expression; k may be kNone.
+template <typename Program, typename Of>
+void each_result(Program& program, const Of& of) {
+  for (auto& item : program.items)
+    for (auto* k : {&item.value, &item.where, &item.width}) of(*k);
+  for (auto& folding : program.foldings) of(folding.result);
+  for (auto* k : {&program.pairs.where, &program.pairs.most, &program.pairs.keep, &program.pairs.slots})
+    of(*k);
+  of(program.result);
+}
+
 }  // namespace tithe::lang

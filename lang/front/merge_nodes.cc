@@ -41,15 +41,9 @@ std::vector<bool> read_nodes(const Checked& program) {
   const auto mark = [&](int k) {
     if (k != kNone) read[static_cast<std::size_t>(k)] = true;
   };
-  for (const Item& item : program.items)
-    for (const int k : {item.width, item.value, item.where}) mark(k);
-  for (const Folding& f : program.foldings) {
-    mark(f.result);
+  each_result(program, mark);
+  for (const Folding& f : program.foldings)
     for (const int k : f.body) mark(k);
-  }
-  for (const int k : {program.pairs.where, program.pairs.most, program.pairs.keep, program.pairs.slots})
-    mark(k);
-  mark(program.result);
   for (std::size_t k = read.size(); k-- > 0;)
     if (read[k])
       for (const int from : program.nodes[k].in) mark(from);
@@ -85,12 +79,7 @@ Checked with_merged_nodes(Checked program) {
       if (!stays[j] && now[j] == static_cast<int>(j) && same(program.nodes[j], node))
         now[k] = static_cast<int>(j);
   }
-  for (Item& item : program.items)
-    for (int* k : {&item.width, &item.value, &item.where}) follow(*k);
-  for (Folding& f : program.foldings) follow(f.result);
-  for (int* k : {&program.pairs.where, &program.pairs.most, &program.pairs.keep, &program.pairs.slots})
-    follow(*k);
-  follow(program.result);
+  each_result(program, follow);
   for (std::size_t k = 0; k < now.size(); ++k)
     if (std::string& name = program.nodes[static_cast<std::size_t>(now[k])].name; name.empty())
       name = program.nodes[k].name;

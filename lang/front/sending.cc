@@ -170,30 +170,26 @@ bool Sending::width(const SendItem& s, Item& it) {
   Value w = expr(*s.width, Part::kDecode);
   for (Binding& b : names_) b.shapes = b.shapes || (b.used && b.part == Part::kDecode);
   if (w.literal) w = build_.as(w, Type::kI32, "the number of bits");
+  const auto refuse = [&](std::string what, std::string help = {}) {
+    build_.bad(w.at, std::move(what), std::move(help));
+    return false;
+  };
   if (w.bad()) return false;
   if (build_.of(w).before)
-    return build_
-               .bad(w.at, "the number of bits must follow from items of the same payload",
-                    "use an item above it in this phase")
-               .node != kNone;
+    return refuse("the number of bits must follow from items of the same payload",
+                  "use an item above it in this phase");
   if (build_.of(w).stage != Stage::kValue) {
     it.bits = bits_of(w);
     return it.bits != 0;
   }
-  if (is_float(build_.of(w).type))
-    return build_.bad(w.at, "the number of bits must be a whole number").node != kNone;
-  if (!s.array || s.full)
-    return build_.bad(w.at, "the width has one element per value", "u<...>[]").node != kNone;
+  if (is_float(build_.of(w).type)) return refuse("the number of bits must be a whole number");
+  if (!s.array || s.full) return refuse("the width has one element per value", "u<...>[]");
   w = build_.call("u32", {w}, nullptr, true, w.at);
   if (w.bad()) return false;
   const Range range = build_.of(w).range;
   if (range.high > 32)
-    return build_
-               .bad(w.at, fmt::format("this can be {}; a code has at most 32 bits", text(range)),
-                    "min(..., 32)")
-               .node != kNone;
-  if (program().law == Law::kMax)
-    return build_.bad(w.at, "a maximum requires items of the same size on all ranks").node != kNone;
+    return refuse(fmt::format("this can be {}; a code has at most 32 bits", text(range)), "min(..., 32)");
+  if (program().law == Law::kMax) return refuse("a maximum requires items of the same size on all ranks");
   it.coding = Coding::kWidths;
   it.width = w.node;
   it.bits = std::max(1U, static_cast<unsigned>(range.high));

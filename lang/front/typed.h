@@ -53,6 +53,8 @@ class Builder {
 
  private:
   Value add(Op op, Type type, std::initializer_list<Value> in, Span at, unsigned index = 0);
+  // A reduction of the values that `where` selects; of all values if it is nullptr.
+  Value add_selected(Op op, Type type, const Value& v, const Value* where, Span at, unsigned index = 0);
   Value no_number(const Value& table);
   bool unify(Value& a, Value& b, Span at);
   bool unify_all(std::vector<Value>& all, Span at);

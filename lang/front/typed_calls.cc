@@ -90,13 +90,7 @@ Value Builder::reduce(std::string_view called, Value v, const Value* where, bool
     return {.at = at};
   if (over_blocks && !one_of_each_block(v, at)) return {.at = at};
   const Type type = op == Op::kCount ? Type::kU32 : of_bools ? Type::kBool : of(v).type;
-  Value found;
-  if (where != nullptr) {
-    const Value which = as(*where, Type::kBool, "the condition after 'where'");
-    found = add(op, type, {v, which}, at);
-  } else {
-    found = add(op, type, {v}, at);
-  }
+  const Value found = add_selected(op, type, v, where, at);
   if (found.bad() || !over_blocks) return found_in_block(found);
   Node& node = program.nodes.back();
   node.stage = Stage::kAll;

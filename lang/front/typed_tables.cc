@@ -13,6 +13,11 @@ Value Builder::no_number(const Value& table) {
   return bad(table.at, "this is a table; a number is required", "use entry(table, k), with k from 0");
 }
 
+Value Builder::add_selected(Op op, Type type, const Value& v, const Value* where, Span at, unsigned index) {
+  if (where == nullptr) return add(op, type, {v}, at, index);
+  return add(op, type, {v, as(*where, Type::kBool, "the condition after 'where'")}, at, index);
+}
+
 // The result is available after the pass that computes it.
 Value Builder::found_in_block(Value found) {
   if (found.bad()) return found;
@@ -83,13 +88,7 @@ Value Builder::histogram(const std::vector<Value>& args, const Value* where, Spa
                            text({0, count.low - 1})),
                "clamp it");
   const auto index = static_cast<unsigned>(count.low);
-  Value table;
-  if (where == nullptr) {
-    table = found_in_block(add(Op::kHistogram, Type::kU32, {v}, at, index));
-  } else {
-    const Value which = as(*where, Type::kBool, "the condition after 'where'");
-    table = found_in_block(add(Op::kHistogram, Type::kU32, {v, which}, at, index));
-  }
+  const Value table = found_in_block(add_selected(Op::kHistogram, Type::kU32, v, where, at, index));
   const double most = program.block == 0 ? 0x1p32 - 2 : static_cast<double>(program.block);
   if (!table.bad()) program.nodes.back().range = {0, most};
   return table;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/rng.h"
 #include "codec/shared/common/payload.h"
 #include "codec/shared/sparse/largest.h"
 #include "codec/shared/sparse/select_fast.h"
@@ -144,9 +143,8 @@ Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Enco
   const select::Lists lists = lists_of(limits, from, in.n).at(call.scratch);
   std::uint32_t least = 0;
   if (from.ratio > 0) {
-    const std::uint64_t key = rng_key(call.seed, call.round, call.tensor, call.chunk, call.phase);
-    least = select::threshold_simd(from.sample, key, select::threshold_rank(from.sample, from.ratio), in,
-                                   lists.work);
+    least = select::threshold_simd(from.sample, key_of(call, call.seed),
+                                   select::threshold_rank(from.sample, from.ratio), in, lists.work);
   } else {
     const float told = plan_float(of, plan.least, call.settings, in.n);
     least = told > 0 ? std::max<std::uint32_t>(1, sparse::magnitude(told)) : 1;

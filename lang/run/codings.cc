@@ -44,23 +44,12 @@ std::optional<std::size_t> get_widths(ByteView from, std::span<const std::uint32
 
 // ---- Trits
 
-constexpr std::size_t kDigits = 5;          // per byte
-constexpr std::uint32_t kOnes = 121;        // five ones
-constexpr std::uint32_t kFirstRun = 243;    // two bytes of ones
-constexpr std::uint32_t kLongestRun = 255;  // fourteen bytes of ones
-constexpr std::size_t kLongest = 14;
+using namespace trits;
 
 std::uint32_t byte_of(std::span<const std::uint32_t> codes, std::size_t first) {
   std::uint32_t byte = 0;
   for (std::size_t i = first; i < first + kDigits; ++i) byte = 3 * byte + (i < codes.size() ? codes[i] : 1);
   return byte;
-}
-
-std::uint8_t* put_run(std::size_t length, std::uint8_t* to) {
-  for (; length >= kLongest; length -= kLongest) *to++ = kLongestRun;
-  if (length == 1) *to++ = kOnes;
-  if (length > 1) *to++ = static_cast<std::uint8_t>(kFirstRun + length - 2);
-  return to;
 }
 
 std::uint8_t* put_trits(std::span<const std::uint32_t> codes, std::uint8_t* to) {
@@ -149,6 +138,13 @@ std::optional<std::size_t> get_places(const Item& item, ByteView from, std::span
 }
 
 }  // namespace
+
+std::uint8_t* trits::put_run(std::size_t length, std::uint8_t* to) {
+  for (; length >= kLongest; length -= kLongest) *to++ = kLongestRun;
+  if (length == 1) *to++ = kOnes;
+  if (length > 1) *to++ = static_cast<std::uint8_t>(kFirstRun + length - 2);
+  return to;
+}
 
 std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
                         std::span<const std::uint32_t> widths, std::uint8_t* to) {

@@ -16,6 +16,17 @@
 
 namespace tithe::lang {
 
+// Bytes of trits, and runs of bytes 121.
+namespace trits {
+inline constexpr std::size_t kDigits = 5;  // per byte
+inline constexpr std::uint8_t kOnes = 121;
+inline constexpr std::uint32_t kFirstRun = 243;    // two bytes 121
+inline constexpr std::uint32_t kLongestRun = 255;  // kLongest bytes 121
+inline constexpr std::size_t kLongest = 14;
+// Writes a run of this many bytes 121, and returns the end of the written bytes.
+std::uint8_t* put_run(std::size_t length, std::uint8_t* to);
+}  // namespace trits
+
 // Writes a block's codes and returns the end of the written bytes. Only kWidths reads `widths`.
 std::uint8_t* put_codes(const Item& item, std::span<const std::uint32_t> codes,
                         std::span<const std::uint32_t> widths, std::uint8_t* to);

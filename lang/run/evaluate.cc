@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <type_traits>
 
 #include "base/rng.h"
 #include "codec/shared/common/block.h"
+#include "lang/front/ranges.h"
 #include "lang/run/half_bits.h"
 
 namespace tithe::lang {
@@ -16,9 +19,6 @@ namespace {
 
 using U = std::uint32_t;
 using I = std::int32_t;
-
-// Integers wrap in two's complement; the checker rejects programs whose i32 could overflow.
-I wrap(std::int64_t v) { return static_cast<I>(static_cast<U>(static_cast<std::uint64_t>(v))); }
 
 U draw(std::uint64_t key, std::size_t index, unsigned bits) {
   const auto i = static_cast<U>(index);
@@ -36,36 +36,41 @@ To whole(From v, Range range) {
   return static_cast<To>(held);
 }
 
-// Applies a function of one, two or three operands to arrays, element by element.
+// Applies a function of one, two or three operands to arrays, element by element. Returns true, as does a function that
+// has a case for the operator.
 class Arrays {
  public:
   Arrays(const Registers& registers, const Node& node, int k, std::size_t count)
       : registers_(registers), node_(node), k_(k), count_(count) {}
 
   template <typename R, typename A, typename F>
-  void one(F f) const {
+  bool one(F f) const {
     const A* a = in<A>(0);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i]);
+    return true;
   }
   template <typename R, typename A, typename F>
-  void two(F f) const {
+  bool two(F f) const {
     const A *a = in<A>(0), *b = in<A>(1);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i]);
+    return true;
   }
   template <typename R, typename A, typename F>
-  void three(F f) const {
+  bool three(F f) const {
     const A *a = in<A>(0), *b = in<A>(1), *c = in<A>(2);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = f(a[i], b[i], c[i]);
+    return true;
   }
   template <typename R>
-  void select() const {
+  bool select() const {
     const U* c = in<U>(0);
     const R *a = in<R>(1), *b = in<R>(2);
     R* out = registers_.of<R>(k_);
     for (std::size_t i = 0; i < count_; ++i) out[i] = c[i] != 0 ? a[i] : b[i];
+    return true;
   }
   template <typename F>
   void places(F f) const {
@@ -89,35 +94,27 @@ template <typename T>
 bool numbers(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kAdd:
-      on.two<T, T>([](T a, T b) { return a + b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a + b; });
     case Op::kSub:
-      on.two<T, T>([](T a, T b) { return a - b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a - b; });
     case Op::kMul:
-      on.two<T, T>([](T a, T b) { return a * b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a * b; });
     case Op::kDiv:
-      on.two<T, T>([](T a, T b) { return a / b; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a / b; });
+    case Op::kDivide:
+      return on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : a / b; });
     case Op::kNeg:
-      on.one<T, T>([](T a) { return -a; });
-      return true;
+      return on.one<T, T>([](T a) { return -a; });
     case Op::kAbs:
-      on.one<T, T>([](T a) { return std::fabs(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::fabs(a); });
     case Op::kFloor:
-      on.one<T, T>([](T a) { return std::floor(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::floor(a); });
     case Op::kCeil:
-      on.one<T, T>([](T a) { return std::ceil(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::ceil(a); });
     case Op::kRound:
-      on.one<T, T>([](T a) { return std::nearbyint(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::nearbyint(a); });
     case Op::kSqrt:
-      on.one<T, T>([](T a) { return std::sqrt(a); });
-      return true;
+      return on.one<T, T>([](T a) { return std::sqrt(a); });
     default:
       return false;
   }
@@ -127,20 +124,13 @@ template <typename T>
 bool ordered(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kMin:
-      on.two<T, T>([](T a, T b) { return b < a ? b : a; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return b < a ? b : a; });
     case Op::kMax:
-      on.two<T, T>([](T a, T b) { return a < b ? b : a; });
-      return true;
+      return on.two<T, T>([](T a, T b) { return a < b ? b : a; });
     case Op::kClamp:
-      on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
-      return true;
-    case Op::kDivide:
-      on.three<T, T>([](T a, T b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
-      return true;
+      return on.three<T, T>([](T v, T low, T high) { return v < low ? low : high < v ? high : v; });
     case Op::kSelect:
-      on.select<T>();
-      return true;
+      return on.select<T>();
     default:
       return false;
   }
@@ -150,17 +140,13 @@ template <typename T>
 bool comparisons(Op op, const Arrays& on) {
   switch (op) {
     case Op::kLess:
-      on.two<U, T>([](T a, T b) { return U{a < b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a < b}; });
     case Op::kLessEqual:
-      on.two<U, T>([](T a, T b) { return U{a <= b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a <= b}; });
     case Op::kEqual:
-      on.two<U, T>([](T a, T b) { return U{a == b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a == b}; });
     case Op::kNotEqual:
-      on.two<U, T>([](T a, T b) { return U{a != b}; });
-      return true;
+      return on.two<U, T>([](T a, T b) { return U{a != b}; });
     default:
       return false;
   }
@@ -170,116 +156,81 @@ template <typename T>
 bool bit_work(const Node& node, const Arrays& on) {
   switch (node.op) {
     case Op::kBitAnd:
-      on.two<U, U>([](U a, U b) { return a & b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a & b; });
     case Op::kBitOr:
-      on.two<U, U>([](U a, U b) { return a | b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a | b; });
     case Op::kBitXor:
-      on.two<U, U>([](U a, U b) { return a ^ b; });
-      return true;
+      return on.two<U, U>([](U a, U b) { return a ^ b; });
     case Op::kBitNot:
-      on.one<U, U>([](U a) { return ~a; });
-      return true;
+      return on.one<U, U>([](U a) { return ~a; });
     case Op::kLogicNot:
-      on.one<U, U>([](U a) { return a ^ 1U; });
-      return true;
+      return on.one<U, U>([](U a) { return a ^ 1U; });
     case Op::kShiftLeft:
-      on.two<U, U>([](U a, U k) { return k < 32 ? a << k : 0U; });
-      return true;
+      return on.two<U, U>([](U a, U k) { return k < 32 ? a << k : 0U; });
     case Op::kShiftRight:
-      on.two<T, T>([](T a, T k) { return static_cast<T>(static_cast<U>(k) < 32 ? a >> k : a < 0 ? -1 : 0); });
-      return true;
+      return on.two<T, T>([](T a, T k) {
+        return static_cast<T>(static_cast<U>(k) < 32 ? a >> k : a < 0 ? -1 : 0);
+      });
     default:
       return false;
   }
 }
 
-// i32 arithmetic in 64 bits, wrapped to 32; division by zero yields 0.
-bool signed_work(const Node& node, const Arrays& on) {
-  const auto w = [](I v) { return std::int64_t{v}; };
+// i32 arithmetic in 64 bits, wrapped to 32 in two's complement; the checker rejects programs whose i32 could overflow.
+// Division by zero yields 0.
+template <typename T>
+bool whole_numbers(const Node& node, const Arrays& on) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, T>;
   switch (node.op) {
     case Op::kAdd:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) + w(b)); });
-      return true;
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a + b); });
     case Op::kSub:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) - w(b)); });
-      return true;
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a - b); });
     case Op::kMul:
-      on.two<I, I>([&](I a, I b) { return wrap(w(a) * w(b)); });
-      return true;
+      return on.two<T, T>([](Wide a, Wide b) { return static_cast<T>(a * b); });
     case Op::kDiv:
-      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) / w(b)); });
-      return true;
+      return on.two<T, T>([](Wide a, Wide b) { return b == 0 ? T{0} : static_cast<T>(a / b); });
     case Op::kMod:
-      on.two<I, I>([&](I a, I b) { return b == 0 ? 0 : wrap(w(a) % w(b)); });
-      return true;
+      return on.two<T, T>([](Wide a, Wide b) { return b == 0 ? T{0} : static_cast<T>(a % b); });
     case Op::kDivide:
-      on.three<I, I>([&](I a, I b, I c) { return b == 0 ? c : wrap(w(a) / w(b)); });
-      return true;
+      return on.three<T, T>([](Wide a, Wide b, T c) { return b == 0 ? c : static_cast<T>(a / b); });
     case Op::kNeg:
-      on.one<I, I>([&](I a) { return wrap(-w(a)); });
-      return true;
+      return on.one<T, T>([](Wide a) { return static_cast<T>(-a); });
     case Op::kAbs:
-      on.one<I, I>([&](I a) { return wrap(a < 0 ? -w(a) : w(a)); });
-      return true;
+      return on.one<T, T>([](std::int64_t a) { return static_cast<T>(std::abs(a)); });
     default:
-      return bit_work<I>(node, on) || ordered<I>(node, on);
+      return bit_work<T>(node, on) || ordered<T>(node, on);
   }
 }
 
-bool unsigned_work(const Node& node, const Arrays& on) {
-  switch (node.op) {
-    case Op::kAdd:
-      on.two<U, U>([](U a, U b) { return a + b; });
-      return true;
-    case Op::kSub:
-      on.two<U, U>([](U a, U b) { return a - b; });
-      return true;
-    case Op::kMul:
-      on.two<U, U>([](U a, U b) { return a * b; });
-      return true;
-    case Op::kDiv:
-      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a / b; });
-      return true;
-    case Op::kMod:
-      on.two<U, U>([](U a, U b) { return b == 0 ? 0U : a % b; });
-      return true;
+// Operators that treat floats as their bits.
+bool float_bits(Op op, const Arrays& on) {
+  switch (op) {
+    case Op::kSignbit:
+      return on.one<U, U>([](U v) { return v >> 31; });
+    case Op::kCopysign:
+      return on.two<U, U>([](U a, U b) { return (a & 0x7fffffffU) | (b & 0x80000000U); });
+    case Op::kBits:
+    case Op::kFloat:
+      return on.one<U, U>([](U v) { return v; });
+    case Op::kHalf:
+      return on.one<U, U>([](U v) { return half_bits(v); });
+    case Op::kFromHalf:
+      return on.one<U, U>([](U v) { return from_half_bits(v); });
     default:
-      return bit_work<U>(node, on) || ordered<U>(node, on);
+      return false;
   }
 }
 
 void convert(const Node& node, Type from, const Arrays& on) {
-  const Range range = node.range;
-  const auto from_any = [&]<typename From>(From) {
-    if (node.type == Type::kF32) on.one<float, From>([](From v) { return static_cast<float>(v); });
-    if (node.type == Type::kF64) on.one<double, From>([](From v) { return static_cast<double>(v); });
-    if (node.type == Type::kI32) on.one<I, From>([&](From v) { return whole<I>(v, range); });
-    if (node.type == Type::kU32) on.one<U, From>([&](From v) { return whole<U>(v, range); });
-  };
-  if (from == Type::kF32) from_any(float{});
-  if (from == Type::kF64) from_any(double{});
-  if (from == Type::kI32) from_any(I{});
-  if (from == Type::kU32 || from == Type::kBool) from_any(U{});
-}
-
-bool compared(Op op, Type type, const Arrays& on) {
-  switch (type) {
-    case Type::kF32:
-      return comparisons<float>(op, on);
-    case Type::kF64:
-      return comparisons<double>(op, on);
-    case Type::kI32:
-      return comparisons<I>(op, on);
-    default:
-      return comparisons<U>(op, on);
-  }
-}
-
-template <typename T>
-void put(T* to, double v) {
-  *to = static_cast<T>(v);
+  by_type(from, [&]<typename From>(From) {
+    by_type(node.type, [&]<typename To>(To) {
+      if constexpr (std::is_floating_point_v<To>)
+        on.one<To, From>([](From v) { return static_cast<To>(v); });
+      else
+        on.one<To, From>([&](From v) { return whole<To>(v, node.range); });
+    });
+  });
 }
 
 }  // namespace
@@ -288,10 +239,7 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
   const Node& n = node(k);
   const Arrays on(*this, n, k, count);
   const auto number = [&](double v) {
-    if (n.type == Type::kF32) put(of<float>(k), v);
-    if (n.type == Type::kF64) put(of<double>(k), v);
-    if (n.type == Type::kI32) put(of<I>(k), v);
-    if (n.type == Type::kU32 || n.type == Type::kBool) put(of<U>(k), v);
+    by_type(n.type, [&]<typename T>(T) { *of<T>(k) = static_cast<T>(v); });
   };
   switch (n.op) {
     case Op::kConst:
@@ -345,34 +293,19 @@ void Registers::compute(int k, const Given& given, std::size_t count) const {
         return static_cast<U>(steps.rounded(held, random));
       });
     }
-    case Op::kSignbit:
-      return on.one<U, U>([](U v) { return v >> 31; });
-    case Op::kCopysign:
-      return on.two<U, U>([](U a, U b) { return (a & 0x7fffffffU) | (b & 0x80000000U); });
-    case Op::kBits:
-    case Op::kFloat:
-      return on.one<U, U>([](U v) { return v; });
-    case Op::kHalf:
-      return on.one<U, U>([](U v) { return half_bits(v); });
-    case Op::kFromHalf:
-      return on.one<U, U>([](U v) { return from_half_bits(v); });
     case Op::kConvert:
       return convert(n, node(n.in[0]).type, on);
-    case Op::kLess:
-    case Op::kLessEqual:
-    case Op::kEqual:
-    case Op::kNotEqual:
-      compared(n.op, node(n.in[0]).type, on);
-      return;
     default:
       break;
   }
-  const bool done = n.type == Type::kF32   ? numbers<float>(n, on) || ordered<float>(n, on)
-                    : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
-                    : n.type == Type::kI32 ? signed_work(n, on)
-                                           : unsigned_work(n, on);
+  const auto compare = [&]<typename T>(T) { return comparisons<T>(n.op, on); };
+  [[maybe_unused]] const bool done = float_bits(n.op, on)   ? true
+                                     : compares(n.op)       ? by_type(node(n.in[0]).type, compare)
+                                     : n.type == Type::kF32 ? numbers<float>(n, on) || ordered<float>(n, on)
+                                     : n.type == Type::kF64 ? numbers<double>(n, on) || ordered<double>(n, on)
+                                     : n.type == Type::kI32 ? whole_numbers<I>(n, on)
+                                                            : whole_numbers<U>(n, on);
   TITHE_ASSERT(done);
-  static_cast<void>(done);
 }
 
 void Registers::compute_values(std::span<const int> nodes, const Given& given, std::size_t count) const {
@@ -387,10 +320,7 @@ void Registers::compute_once(const Nodes& nodes, const Given& given, bool fills)
 }
 
 void Registers::fill(int k, std::size_t count) const {
-  if (node(k).type == Type::kF64)
-    std::fill_n(of<double>(k), count, *of<double>(k));
-  else
-    std::fill_n(of<U>(k), count, *of<U>(k));
+  by_type(node(k).type, [&]<typename T>(T) { std::fill_n(of<T>(k), count, *of<T>(k)); });
 }
 
 }  // namespace tithe::lang

@@ -21,6 +21,15 @@ struct Given {
   unsigned added[2] = {1, 1};  // payloads in the received sum, and in the previous phase's sum
 };
 
+// Calls of(T{}) with the C++ type T of this type's values in registers; a bool is a u32.
+template <typename Of>
+auto by_type(Type type, const Of& of) {
+  if (type == Type::kF32) return of(float{});
+  if (type == Type::kF64) return of(double{});
+  if (type == Type::kI32) return of(std::int32_t{});
+  return of(std::uint32_t{});
+}
+
 // The value arrays of all nodes of a program.
 class Registers {
  public:

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/rng.h"
 #include "codec/shared/int_sum/int_fields.h"
 #include "lang/run/evaluate.h"
 #include "tithe/seam/codec.h"
@@ -57,6 +58,11 @@ inline Call in_front(Call call) {
   --call.phase;
   call.context = {};
   return call;
+}
+
+// The key of a call's random draws, from its seed or its shared seed.
+inline std::uint64_t key_of(const Call& call, std::uint64_t seed) {
+  return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
 }
 
 // The maximum number of ranks in a sum.

@@ -75,7 +75,6 @@ void Reduction::add(const Registers& registers, int k, std::size_t count, std::s
   const Type type = registers.node(of).type;
   const std::uint32_t* which = node.in[1] == kNone ? nullptr : registers.of<std::uint32_t>(node.in[1]) + from;
   const std::uint32_t* truth = registers.of<std::uint32_t>(of) + from;
-  const bool largest = node.op == Op::kLargest;
   const auto counts = [&](std::size_t i) { return which == nullptr || which[i] != 0; };
   switch (node.op) {
     case Op::kSum:
@@ -85,11 +84,9 @@ void Reduction::add(const Registers& registers, int k, std::size_t count, std::s
       break;
     case Op::kLargest:
     case Op::kSmallest:
-      if (type == Type::kF32) add_ends(registers.of<float>(of) + from, which, count, largest, best_);
-      if (type == Type::kF64) add_ends(registers.of<double>(of) + from, which, count, largest, best64_);
-      if (type == Type::kI32)
-        add_ends(registers.of<std::int32_t>(of) + from, which, count, largest, best_signed_);
-      if (type == Type::kU32) add_ends(truth, which, count, largest, best_unsigned_);
+      by_type(type, [&]<typename T>(T) {
+        add_ends(registers.of<T>(of) + from, which, count, node.op == Op::kLargest, std::get<T>(best_));
+      });
       break;
     case Op::kReduce:
       if (!running_) running_.emplace();
@@ -124,6 +121,7 @@ void Reduction::finish(const Registers& registers, int k) {
   const float sum = held(pieces_.total());
   const double sum64 = held(pieces64_.total());
   const bool mean = node.op == Op::kMean;
+  if (is_table(node.op)) return finish_table(registers, k, seen_);
   switch (node.op) {
     case Op::kSum:
     case Op::kMean:
@@ -134,18 +132,11 @@ void Reduction::finish(const Registers& registers, int k) {
       break;
     case Op::kLargest:
     case Op::kSmallest:
-      if (node.type == Type::kF32) *registers.of<float>(k) = best_;
-      if (node.type == Type::kF64) *registers.of<double>(k) = best64_;
-      if (node.type == Type::kI32) *registers.of<std::int32_t>(k) = best_signed_;
-      if (node.type == Type::kU32) *registers.of<std::uint32_t>(k) = best_unsigned_;
+      by_type(node.type, [&]<typename T>(T) { *registers.of<T>(k) = std::get<T>(best_); });
       break;
     case Op::kReduce:
       if (!running_) running_.emplace();
       return running_->finish(registers, k);
-    case Op::kHistogram:
-    case Op::kSort:
-    case Op::kOrder:
-      return finish_table(registers, k, seen_);
     case Op::kCount:
       *registers.of<std::uint32_t>(k) = static_cast<std::uint32_t>(count_);
       break;

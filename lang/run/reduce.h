@@ -9,6 +9,7 @@
 //   count, any, all     over conditions
 //   tables, and reductions with a function of the program: lang/run/tables.h
 #include <optional>
+#include <tuple>
 
 #include "base/fold.h"
 #include "lang/run/tables.h"
@@ -27,21 +28,16 @@ class Reduction {
 
  private:
   template <typename T>
-  void add_sum(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& piece, Fold<T>& pieces);
-  template <typename T>
   void add_ends(const T* v, const std::uint32_t* which, std::size_t count, bool largest, T& best);
   void end_piece(const Registers& registers, int k);
 
   Fold<float> piece_, pieces_;
   Fold<double> piece64_, pieces64_;
-  std::size_t seen_ = 0;   // values added
-  std::size_t count_ = 0;  // values for which the condition held
-  float best_ = 0;
-  double best64_ = 0;
-  std::int32_t best_signed_ = 0;
-  std::uint32_t best_unsigned_ = 0;
-  bool found_ = false;                  // best_* is valid
-  std::optional<RunningFold> running_;  // for kReduce
+  std::size_t seen_ = 0;                                           // values added
+  std::size_t count_ = 0;                                          // values for which the condition held
+  std::tuple<float, double, std::int32_t, std::uint32_t> best_{};  // the element of the values' type
+  bool found_ = false;                                             // best_ is valid
+  std::optional<RunningFold> running_;                             // for kReduce
   bool any_ = false;
   bool all_ = true;
 };

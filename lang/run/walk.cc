@@ -15,14 +15,6 @@
 
 namespace tithe::lang {
 
-namespace {
-
-std::uint64_t key_of(const Call& call, std::uint64_t seed) {
-  return rng_key(seed, call.round, call.tensor, call.chunk, call.phase);
-}
-
-}  // namespace
-
 // The same code measures and allocates (CallMemory): `codes` is nullptr when measuring.
 WalkMemory::WalkMemory(CallMemory& memory, const Combination& of, const Settings& settings, std::size_t n) {
   const Checked& program = of.program;

@@ -44,15 +44,11 @@ void Walk::find_numbers(const Nodes& nodes) {
 
 void Walk::spread(int k) const {
   if (!schedule_.filled[static_cast<std::size_t>(k)]) return;
-  const auto each = [&]<typename T>(T) {
+  by_type(registers_.node(k).type, [&]<typename T>(T) {
     const T* from = numbers_.of<T>(k);
     T* to = registers_.of<T>(k);
     for (std::size_t b = 0; b < together_; ++b) std::fill_n(to + b * program_.block, program_.block, from[b]);
-  };
-  if (registers_.node(k).type == Type::kF64)
-    each(double{});
-  else
-    each(std::uint32_t{});
+  });
 }
 
 void Walk::find_together(const Pass& pass) {
@@ -64,10 +60,7 @@ void Walk::find_together(const Pass& pass) {
       Reduction one;
       one.add(registers_, k, block, b * block);
       one.finish(registers_, k);
-      if (registers_.node(k).type == Type::kF64)
-        numbers_.of<double>(k)[b] = *registers_.of<double>(k);
-      else
-        numbers_.of<std::uint32_t>(k)[b] = *registers_.of<std::uint32_t>(k);
+      by_type(registers_.node(k).type, [&]<typename T>(T) { numbers_.of<T>(k)[b] = *registers_.of<T>(k); });
     }
     spread(k);
   }

@@ -32,21 +32,15 @@ INL M splat(bool s) {
   r.v = (__mmask16)(s ? 0xffff : 0);
   return r;
 }
-INL F select(M c, F a, F b) {
-  F r;
-  r.v[0] = (VF)_mm512_mask_blend_ps(c.v, (__m512)b.v[0], (__m512)a.v[0]);
-  return r;
-}
-INL I select(M c, I a, I b) {
-  I r;
-  r.v[0] = (VI)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]);
-  return r;
-}
-INL U select(M c, U a, U b) {
-  U r;
-  r.v[0] = (VU)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]);
-  return r;
-}
+#define SELECT(T, ...)          \
+  INL T select(M c, T a, T b) { \
+    T r;                        \
+    r.v[0] = __VA_ARGS__;       \
+    return r;                   \
+  }
+SELECT(F, (VF)_mm512_mask_blend_ps(c.v, (__m512)b.v[0], (__m512)a.v[0]))
+SELECT(I, (VI)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]))
+SELECT(U, (VU)_mm512_mask_blend_epi32(c.v, (__m512i)b.v[0], (__m512i)a.v[0]))
 INL D select(M c, D a, D b) {
   D r;
   r.v[0] = (VD)_mm512_mask_blend_pd((__mmask8)c.v, (__m512d)b.v[0], (__m512d)a.v[0]);
@@ -58,11 +52,7 @@ INL M signbit_(F a) {
   r.v = _mm512_movepi32_mask((__m512i)a.v[0]);
   return r;
 }
-INL U as_u(M a) {
-  U r;
-  r.v[0] = (VU)_mm512_maskz_set1_epi32(a.v, 1);
-  return r;
-}
+ONE(U, M, as_u, (VU)_mm512_maskz_set1_epi32(a.v, 1))
 INL U count_up(U n, M m) {
   n.v[0] = (VU)_mm512_mask_add_epi32((__m512i)n.v[0], m.v, (__m512i)n.v[0], _mm512_set1_epi32(1));
   return n;
@@ -88,18 +78,12 @@ INL D to_f64(I a) {
   r.v[1] = (VD)_mm512_cvtepi32_pd(_mm512_extracti32x8_epi32((__m512i)a.v[0], 1));
   return r;
 }
-INL F to_f32(D a) {
-  F r;
-  r.v[0] = (VF)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)a.v[0])),
-                                  _mm512_cvtpd_ps((__m512d)a.v[1]), 1);
-  return r;
-}
-INL I towards_zero(D a) {
-  I r;
-  r.v[0] = (VI)_mm512_inserti32x8(_mm512_castsi256_si512(_mm512_cvttpd_epi32((__m512d)a.v[0])),
-                                  _mm512_cvttpd_epi32((__m512d)a.v[1]), 1);
-  return r;
-}
+ONE(F, D, to_f32,
+    (VF)_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)a.v[0])),
+                           _mm512_cvtpd_ps((__m512d)a.v[1]), 1))
+ONE(I, D, towards_zero,
+    (VI)_mm512_inserti32x8(_mm512_castsi256_si512(_mm512_cvttpd_epi32((__m512d)a.v[0])),
+                           _mm512_cvttpd_epi32((__m512d)a.v[1]), 1))
 #define SHIFT(T, name, of)                         \
   INL T name(T a, U b) {                           \
     T r;                                           \
@@ -127,11 +111,7 @@ INL M bits_mask(uint32_t b) {
   return r;
 }
 INL __m128i octets(U u) { return _mm512_cvtepi32_epi8((__m512i)u.v[0]); }
-INL U widened(__m128i b) {
-  U r;
-  r.v[0] = (VU)_mm512_cvtepu8_epi32(b);
-  return r;
-}
+ONE(U, __m128i, widened, (VU)_mm512_cvtepu8_epi32(a))
 // Distributes codes of 2 to 4 bits to sixteen lanes: each word holds eight of them, or the first word all sixteen.
 template <int kBits>
 INL U spread_words(uint32_t low, uint32_t high) {

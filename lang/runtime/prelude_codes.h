@@ -189,12 +189,7 @@ INL void pack_octets(__m128i b, uint8_t* to) {
 #endif
 template <int kBits>
 INL void pack(U u, uint8_t* to) {
-  if (kBits == 1) {
-    M m = ne(and_(u, splat(1U)), splat(0U));
-    uint16_t b = uint16_t(mask_bits(m));
-    __builtin_memcpy(to, &b, 2);
-    return;
-  }
+  if (kBits == 1) return pack_mask(ne(and_(u, splat(1U)), splat(0U)), to);
   if (kBits == 16) return narrow16(u, to);
   if (kBits == 32) {
     EACH(__builtin_memcpy(to + k * W, &u.v[k], W));

@@ -96,16 +96,8 @@ INL D to_f64(F a) {
        r.v[2 * k + 1] = doubles_of((HF)half((VI)a.v[k], 1)));
   return r;
 }
-INL F to_f32(D a) {
-  F r;
-  EACH(r.v[k] = (VF)whole((HI)floats_of(a.v[2 * k]), (HI)floats_of(a.v[2 * k + 1])));
-  return r;
-}
-INL I towards_zero(D a) {
-  I r;
-  EACH(r.v[k] = whole(wholes_of(a.v[2 * k]), wholes_of(a.v[2 * k + 1])));
-  return r;
-}
+ONE(F, D, to_f32, (VF)whole((HI)floats_of(a.v[2 * k]), (HI)floats_of(a.v[2 * k + 1])))
+ONE(I, D, towards_zero, whole(wholes_of(a.v[2 * k]), wholes_of(a.v[2 * k + 1])))
 
 }  // namespace
 #endif

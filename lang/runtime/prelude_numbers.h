@@ -58,18 +58,14 @@ INL T each2(T a, T b, Of of) {
     for (int j = 0; j < kLanes; ++j) r.v[k][j] = of(a.v[k][j], b.v[k][j]);
   return r;
 }
-INL I div_(I a, I b) {
-  return each2(a, b, [](int32_t x, int32_t y) { return div_(x, y); });
-}
-INL U div_(U a, U b) {
-  return each2(a, b, [](uint32_t x, uint32_t y) { return div_(x, y); });
-}
-INL I mod_(I a, I b) {
-  return each2(a, b, [](int32_t x, int32_t y) { return mod_(x, y); });
-}
-INL U mod_(U a, U b) {
-  return each2(a, b, [](uint32_t x, uint32_t y) { return mod_(x, y); });
-}
+#define LANE_BY_LANE(T, S, name)                             \
+  INL T name(T a, T b) {                                     \
+    return each2(a, b, [](S x, S y) { return name(x, y); }); \
+  }
+LANE_BY_LANE(I, int32_t, div_)
+LANE_BY_LANE(U, uint32_t, div_)
+LANE_BY_LANE(I, int32_t, mod_)
+LANE_BY_LANE(U, uint32_t, mod_)
 #if W == 16
 INL U half_bits(F a) {
   return each1<U>(a, [](float v) { return half_bits(v); });
@@ -145,24 +141,20 @@ INL D held(D v, double low, double high) { return min_(splat(high), max_(splat(l
 // "small": both ends are exact in f32 and within i32.
 INL I small_i32(F v, double low, double high) { return towards_zero(held(v, float(low), float(high))); }
 INL I small_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }
-INL I to_i32(F v, double low, double high) {
-  return each1<I>(v, [=](float x) { return to_i32(x, low, high); });
-}
-INL U to_u32(F v, double low, double high) {
-  return each1<U>(v, [=](float x) { return to_u32(x, low, high); });
-}
+#define TO_WHOLE(R, T, S, name)                                  \
+  INL R name(T v, double low, double high) {                     \
+    return each1<R>(v, [=](S x) { return name(x, low, high); }); \
+  }
+TO_WHOLE(I, F, float, to_i32)
+TO_WHOLE(U, F, float, to_u32)
+TO_WHOLE(I, U, uint32_t, to_i32)
+TO_WHOLE(U, I, int32_t, to_u32)
 INL I to_i32(D v, double low, double high) { return towards_zero(held(v, low, high)); }
 INL U to_u32(D v, double low, double high) {
   U r;
   for (int j = 0; j < 16; ++j)
     r.v[j / kLanes][j % kLanes] = to_u32(double(v.v[j / (kLanes / 2)][j % (kLanes / 2)]), low, high);
   return r;
-}
-INL I to_i32(U v, double low, double high) {
-  return each1<I>(v, [=](uint32_t x) { return to_i32(x, low, high); });
-}
-INL U to_u32(I v, double low, double high) {
-  return each1<U>(v, [=](int32_t x) { return to_u32(x, low, high); });
 }
 
 }  // namespace

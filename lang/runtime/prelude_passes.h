@@ -56,24 +56,16 @@ INL int32_t folded(I v, Of of) {
   return folded(l, of);
 }
 #endif
-struct Sum {
-  template <class T>
-  inline __attribute__((always_inline)) T operator()(T a, T b) const {
-    return a + b;
-  }
-};
-struct Most {
-  template <class T>
-  inline __attribute__((always_inline)) T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
-struct Least {
-  template <class T>
-  inline __attribute__((always_inline)) T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
+#define FOLDING(Name, expr)                                              \
+  struct Name {                                                          \
+    template <class T>                                                   \
+    inline __attribute__((always_inline)) T operator()(T a, T b) const { \
+      return expr;                                                       \
+    }                                                                    \
+  };
+FOLDING(Sum, a + b)
+FOLDING(Most, a < b ? b : a)
+FOLDING(Least, b < a ? b : a)
 template <class T>
 INL T within(T t, T most) {
   return t < -most ? -most : most < t ? most : t;

@@ -12,17 +12,15 @@ D_TWO(max_, a.v[j] < b.v[j] ? b.v[j] : a.v[j])
 MINMAX(F)
 MINMAX(I)
 MINMAX(U)
-INL U shl(U a, U b) {
-  U r;
-  EACH(r.v[k] = b.v[k] < 32U ? a.v[k] << (b.v[k] & 31U) : a.v[k] ^ a.v[k]);
-  return r;
-}
+#define SHIFT(name, op)                                                      \
+  INL U name(U a, U b) {                                                     \
+    U r;                                                                     \
+    EACH(r.v[k] = b.v[k] < 32U ? a.v[k] op(b.v[k] & 31U) : a.v[k] ^ a.v[k]); \
+    return r;                                                                \
+  }
+SHIFT(shl, <<)
+SHIFT(shr, >>)
 INL I shl(I a, U b) { return as_i(shl(as_u(a), b)); }
-INL U shr(U a, U b) {
-  U r;
-  EACH(r.v[k] = b.v[k] < 32U ? a.v[k] >> (b.v[k] & 31U) : a.v[k] ^ a.v[k]);
-  return r;
-}
 INL I shr(I a, U b) {
   I r;
   EACH(VU c = b.v[k] < 32U ? b.v[k] : (b.v[k] & 0U) + 31U; r.v[k] = a.v[k] >> (VI)c);

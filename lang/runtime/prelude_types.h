@@ -7,48 +7,33 @@
 #include <immintrin.h>
 #endif
 #define INL static inline __attribute__((always_inline, unused))
+// EACH(...): the statements for each vector k.
+#define AT_VECTOR(at, ...) \
+  {                        \
+    enum { k = at };       \
+    __VA_ARGS__;           \
+  }
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define W 64
-#define EACH(...)     \
-  do {                \
-    {                 \
-      enum { k = 0 }; \
-      __VA_ARGS__;    \
-    }                 \
+#define EACH(...)             \
+  do {                        \
+    AT_VECTOR(0, __VA_ARGS__) \
   } while (0)
 #elif defined(__AVX2__) && defined(__BMI2__) && defined(__FMA__)
 #define W 32
-#define EACH(...)     \
-  do {                \
-    {                 \
-      enum { k = 0 }; \
-      __VA_ARGS__;    \
-    }                 \
-    {                 \
-      enum { k = 1 }; \
-      __VA_ARGS__;    \
-    }                 \
+#define EACH(...)             \
+  do {                        \
+    AT_VECTOR(0, __VA_ARGS__) \
+    AT_VECTOR(1, __VA_ARGS__) \
   } while (0)
 #else
 #define W 16
-#define EACH(...)     \
-  do {                \
-    {                 \
-      enum { k = 0 }; \
-      __VA_ARGS__;    \
-    }                 \
-    {                 \
-      enum { k = 1 }; \
-      __VA_ARGS__;    \
-    }                 \
-    {                 \
-      enum { k = 2 }; \
-      __VA_ARGS__;    \
-    }                 \
-    {                 \
-      enum { k = 3 }; \
-      __VA_ARGS__;    \
-    }                 \
+#define EACH(...)             \
+  do {                        \
+    AT_VECTOR(0, __VA_ARGS__) \
+    AT_VECTOR(1, __VA_ARGS__) \
+    AT_VECTOR(2, __VA_ARGS__) \
+    AT_VECTOR(3, __VA_ARGS__) \
   } while (0)
 #endif
 
@@ -118,21 +103,15 @@ INL V all(T s) {
   else
     return V{s, s};
 }
-INL F splat(float s) {
-  F r;
-  EACH(r.v[k] = all<VF>(s));
-  return r;
-}
-INL U splat(uint32_t s) {
-  U r;
-  EACH(r.v[k] = all<VU>(s));
-  return r;
-}
-INL I splat(int32_t s) {
-  I r;
-  EACH(r.v[k] = all<VI>(s));
-  return r;
-}
+#define SPLAT(R, T, V)        \
+  INL R splat(T s) {          \
+    R r;                      \
+    EACH(r.v[k] = all<V>(s)); \
+    return r;                 \
+  }
+SPLAT(F, float, VF)
+SPLAT(U, uint32_t, VU)
+SPLAT(I, int32_t, VI)
 INL D splat(double s) {
   D r;
   EACH(r.v[2 * k] = all<VD>(s); r.v[2 * k + 1] = all<VD>(s));
@@ -201,40 +180,30 @@ INL void store_some(float* p, F v, size_t count) {
     EACH(r.v[k] = expr);      \
     return r;                 \
   }
-#define D_ONE(name, expr)     \
-  INL D name(D a) {           \
-    D r;                      \
-    EACH({                    \
-      enum { j = 2 * k };     \
-      r.v[j] = expr;          \
-    } {                       \
-      enum { j = 2 * k + 1 }; \
-      r.v[j] = expr;          \
-    });                       \
-    return r;                 \
+#define D_EACH(expr)        \
+  EACH({                    \
+    enum { j = 2 * k };     \
+    r.v[j] = expr;          \
+  } {                       \
+    enum { j = 2 * k + 1 }; \
+    r.v[j] = expr;          \
+  })
+#define D_ONE(name, expr) \
+  INL D name(D a) {       \
+    D r;                  \
+    D_EACH(expr);         \
+    return r;             \
   }
-#define D_TWO(name, expr)     \
-  INL D name(D a, D b) {      \
-    D r;                      \
-    EACH({                    \
-      enum { j = 2 * k };     \
-      r.v[j] = expr;          \
-    } {                       \
-      enum { j = 2 * k + 1 }; \
-      r.v[j] = expr;          \
-    });                       \
-    return r;                 \
+#define D_TWO(name, expr) \
+  INL D name(D a, D b) {  \
+    D r;                  \
+    D_EACH(expr);         \
+    return r;             \
   }
 #define D_THREE(name, expr)   \
   INL D name(D a, D b, D c) { \
     D r;                      \
-    EACH({                    \
-      enum { j = 2 * k };     \
-      r.v[j] = expr;          \
-    } {                       \
-      enum { j = 2 * k + 1 }; \
-      r.v[j] = expr;          \
-    });                       \
+    D_EACH(expr);             \
     return r;                 \
   }
 #define NUMBERS(T)                \

@@ -5,22 +5,20 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 namespace tithe::lang {
 
 namespace fs = std::filesystem;
 
-namespace {
-
 std::string environment(const char* name) {
   const char* value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
 }
-
-}  // namespace
 
 Result<std::string> cache_folder() {
   if (const std::string own = environment("TITHE_CACHE"); !own.empty()) return fs::absolute(own).string();
@@ -51,6 +49,20 @@ Result<OpenFile> open_folder(const std::string& path) {
   if (!folder.ok()) return Status(Code::kIo, fmt::format("{} cannot be opened as a folder", path));
   TITHE_TRY(check_private(folder.get(), path, S_IFDIR));
   return folder;
+}
+
+void keep_newest(const std::string& folder, const char* ending, std::size_t most) {
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (entry.path().extension() == ending) files.emplace_back(entry.last_write_time(none), entry.path());
+  if (files.size() <= most) return;
+  std::sort(files.begin(), files.end());
+  files.resize(files.size() - most);
+  for (const auto& [when, path] : files) {
+    fs::remove(path, none);
+    fs::remove(path.string() + ".lock", none);
+  }
 }
 
 }  // namespace tithe::lang

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/open_file.h"
 
 namespace tithe::lang {
 
@@ -51,26 +52,16 @@ Result<std::vector<std::uint8_t>> read_all(int fd) {
   return all;
 }
 
-Status write_at(int fd, const Seal& end, std::size_t at) {
-  for (std::size_t done = 0; done < end.size();) {
-    const ssize_t wrote = ::pwrite(fd, &end[done], end.size() - done, static_cast<off_t>(at + done));
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return {Code::kIo, fmt::format("it cannot be written to: {}", std::strerror(errno))};
-    done += static_cast<std::size_t>(wrote);
-  }
-  return {};
-}
-
 }  // namespace
 
 Status seal(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return {Code::kIo, fmt::format("it cannot be opened: {}", std::strerror(errno))};
-  const Result<std::vector<std::uint8_t>> all = read_all(fd);
-  Status done = all.ok() ? write_at(fd, seal_of(all->data(), all->size()), all->size()) : all.status();
-  if (::close(fd) != 0 && done.ok())
-    done = {Code::kIo, "it cannot be written to"};  // some systems report write errors on close
-  return done;
+  OpenFile file(::open(path.c_str(), O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.ok()) return {Code::kIo, fmt::format("it cannot be opened: {}", std::strerror(errno))};
+  const Result<std::vector<std::uint8_t>> all = read_all(file.get());
+  if (!all.ok()) return all.status();
+  // Some systems report write errors on close.
+  if (write_all(file.get(), seal_of(all->data(), all->size())) && ::close(file.release()) == 0) return {};
+  return {Code::kIo, fmt::format("it cannot be written to: {}", std::strerror(errno))};
 }
 
 Status check_seal(int fd) {

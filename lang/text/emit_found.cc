@@ -43,7 +43,7 @@ Nodes PassText::sums_of_all(const Pass& of) const {
   if (in_pieces()) return {};
   const auto of_selected = [&](int k) {
     const Node& from = node(node(k).in[0]);
-    return sums(k) && from.type == Type::kF32 &&
+    return is_sum(k) && from.type == Type::kF32 &&
            (from.op == Op::kTaken || (from.op == Op::kAbs && node(from.in[0]).op == Op::kTaken));
   };
   for (const int a : of.reduce) {
@@ -83,6 +83,7 @@ bool PassText::in_pieces() const { return program_.block == 0 || program_.block 
 void PassText::accumulator(int k) {
   const Node& n = node(k);
   const std::string values = text_.value_type(n.in[0]), number = text_.number_type(n.in[0]);
+  if (is_table(n.op)) return table(k);
   switch (n.op) {
     case Op::kSum:
     case Op::kMean:
@@ -106,10 +107,6 @@ void PassText::accumulator(int k) {
       function_of(k, " __attribute__((always_inline))");
       line("{} l{} = splat({});", values, k, text_.number(n.in[2]));
       return line("auto s{0} = PiecesBy<{1}, {2}>::make(l{0});", k, values, number);
-    case Op::kHistogram:
-    case Op::kSort:
-    case Op::kOrder:
-      return table(k);
     case Op::kCount:
       return line("U s{} = splat(0U);", k);
     default:
@@ -122,6 +119,7 @@ void PassText::accumulate(int k) {
   const Node& n = node(k);
   const std::string of = text_.values(n.in[0]), number = text_.number_type(n.in[0]);
   const std::string which = n.in[1] == kNone ? "here" : fmt::format("and_(here, {})", text_.values(n.in[1]));
+  if (is_table(n.op)) return add_to_table(k, of, which);
   switch (n.op) {
     case Op::kSum:
     case Op::kMean:
@@ -140,10 +138,6 @@ void PassText::accumulate(int k) {
       return line("s{}.look({}, {}, uint32_t(i));", k, of, which);
     case Op::kReduce:
       return line("l{0} = select({1}, f{0}(l{0}, {2}), l{0});", k, which, of);
-    case Op::kHistogram:
-    case Op::kSort:
-    case Op::kOrder:
-      return add_to_table(k, of, which);
     case Op::kCount:
       return line("s{0} = count_up(s{0}, and_({1}, {2}));", k, which, of);
     case Op::kAny:
@@ -158,6 +152,7 @@ void PassText::finish(int k) {
   const Node& n = node(k);
   known(k);
   const std::string type = text_.number_type(k);
+  if (is_table(n.op)) return finish_table(k);
   switch (n.op) {
     case Op::kSum:
     case Op::kMean: {
@@ -186,10 +181,6 @@ void PassText::finish(int k) {
                   k);
     case Op::kReduce:
       return line("const {0} b{1} = s{1}.total(f{1});", type, k);
-    case Op::kHistogram:
-    case Op::kSort:
-    case Op::kOrder:
-      return finish_table(k);
     case Op::kCount:
       return line("const uint32_t b{0} = lanes_sum(s{0});", k);
     case Op::kAny:
@@ -238,7 +229,7 @@ void PassText::pass(const Pass& of, bool first) {
     if (node(k).op == Op::kReduce) {
       line("s{0}.end(l{0}, f{0});", k);
       line("l{} = splat({});", k, text_.number(node(k).in[2]));
-    } else if (sums(k)) {
+    } else if (is_sum(k)) {
       line("s{0}.end(l{0});", k);
       line("l{} = splat({}(0));", k, text_.number_type(node(k).in[0]));
     }

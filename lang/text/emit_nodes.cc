@@ -5,74 +5,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 namespace tithe::lang {
 
 namespace {
 
+// The functions of the prelude for operators without a form of their own in expression().
+constexpr std::pair<Op, const char*> kFunctions[] = {
+    {Op::kAdd, "add"},          {Op::kSub, "sub"},
+    {Op::kMul, "mul"},          {Op::kDiv, "div_"},
+    {Op::kMod, "mod_"},         {Op::kNeg, "neg"},
+    {Op::kBitAnd, "and_"},      {Op::kBitOr, "or_"},
+    {Op::kBitXor, "xor_"},      {Op::kBitNot, "not_"},
+    {Op::kLess, "lt"},          {Op::kLessEqual, "le"},
+    {Op::kEqual, "eq"},         {Op::kNotEqual, "ne"},
+    {Op::kLogicNot, "lnot"},    {Op::kSelect, "select"},
+    {Op::kAbs, "abs_"},         {Op::kMin, "min_"},
+    {Op::kMax, "max_"},         {Op::kFloor, "floor_"},
+    {Op::kCeil, "ceil_"},       {Op::kRound, "round_"},
+    {Op::kSqrt, "sqrt_"},       {Op::kDivide, "divide_"},
+    {Op::kSignbit, "signbit_"}, {Op::kCopysign, "copysign_"},
+    {Op::kBits, "bits_"},       {Op::kFloat, "float_"},
+    {Op::kHalf, "half_bits"},   {Op::kFromHalf, "from_half_bits"}};
+
 const char* name_of(Op op) {
-  switch (op) {
-    case Op::kAdd:
-      return "add";
-    case Op::kSub:
-      return "sub";
-    case Op::kMul:
-      return "mul";
-    case Op::kDiv:
-      return "div_";
-    case Op::kMod:
-      return "mod_";
-    case Op::kNeg:
-      return "neg";
-    case Op::kBitAnd:
-      return "and_";
-    case Op::kBitOr:
-      return "or_";
-    case Op::kBitXor:
-      return "xor_";
-    case Op::kBitNot:
-      return "not_";
-    case Op::kLess:
-      return "lt";
-    case Op::kLessEqual:
-      return "le";
-    case Op::kEqual:
-      return "eq";
-    case Op::kNotEqual:
-      return "ne";
-    case Op::kLogicNot:
-      return "lnot";
-    case Op::kSelect:
-      return "select";
-    case Op::kAbs:
-      return "abs_";
-    case Op::kMin:
-      return "min_";
-    case Op::kMax:
-      return "max_";
-    case Op::kFloor:
-      return "floor_";
-    case Op::kCeil:
-      return "ceil_";
-    case Op::kRound:
-      return "round_";
-    case Op::kSqrt:
-      return "sqrt_";
-    case Op::kDivide:
-      return "divide_";
-    case Op::kSignbit:
-      return "signbit_";
-    case Op::kCopysign:
-      return "copysign_";
-    case Op::kBits:
-      return "bits_";
-    case Op::kHalf:
-      return "half_bits";
-    case Op::kFromHalf:
-      return "from_half_bits";
-    default:
-      return "float_";
-  }
+  const auto* const row = std::ranges::find(kFunctions, op, &std::pair<Op, const char*>::first);
+  TITHE_ASSERT(row != std::end(kFunctions));
+  return row->second;
 }
 
 // Both ends are exact in f32 and within i32, so vector instructions convert the values between them.

@@ -17,6 +17,19 @@ void PassText::close(const char* tail) {
   line("{}", tail);
 }
 
+bool PassText::sends_each() const {
+  return decodes() || schedule_.passes.empty() ||
+         std::any_of(program_.items.begin(), program_.items.end(),
+                     [](const Item& item) { return item.array; });
+}
+
+std::string PassText::from_bits(int k, const std::string& bits) const {
+  const Type type = node(k).type;
+  return type == Type::kF32    ? fmt::format("float_({})", bits)
+         : type == Type::kBool ? fmt::format("{} != 0", bits)
+                               : bits;
+}
+
 // ---- Nodes
 
 // Declares node k at its first use in the present scope. Inputs and operators with state have forms of their own.

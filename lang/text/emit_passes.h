@@ -36,6 +36,19 @@ class PassText {
   void open(const std::string& head);
   void close(const char* tail = "}");
   const Node& node(int k) const { return text_.node(k); }
+  bool decodes() const { return program_.result != kNone; }
+  // True if encode needs a last loop over the values: not in a phase that sends only the results of its passes.
+  bool sends_each() const;
+  bool is_sum(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
+  bool in_shape(int k) const {
+    return is_sum(k) || node(k).op == Op::kReduce;
+  }  // in the order of base/fold.h
+  // True if the item has a `where` for each value.
+  bool of_values(const Item& item) const {
+    return item.where != kNone && node(item.where).stage == Stage::kValue;
+  }
+  // The number of node k from the bits in a payload.
+  std::string from_bits(int k, const std::string& bits) const;
   // The function of a kReduce: f12.
   void function_of(int k, const char* attribute = "");
 
@@ -102,8 +115,6 @@ class PassText {
   std::pair<int, bool> condition(int k) const;
   bool end_of_selected(int k) const;
   bool by_one(int k) const;
-  bool sums(int k) const { return node(k).op == Op::kSum || node(k).op == Op::kMean; }
-  bool in_shape(int k) const { return sums(k) || node(k).op == Op::kReduce; }
   // Tables: declaration, update in a pass, completion, and lookup.
   void table(int k);
   void add_to_table(int k, const std::string& of, const std::string& which);

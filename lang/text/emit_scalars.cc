@@ -9,37 +9,21 @@ namespace tithe::lang {
 
 namespace {
 
+struct Infix {
+  Op op;
+  const char* text;
+  bool of_u32 = false;  // only for u32: floats must not fuse, and signed sums wrap
+};
+constexpr Infix kInfixes[] = {{Op::kBitAnd, "&"},    {Op::kBitOr, "|"},      {Op::kBitXor, "^"},
+                              {Op::kLess, "<"},      {Op::kLessEqual, "<="}, {Op::kEqual, "=="},
+                              {Op::kNotEqual, "!="}, {Op::kAdd, "+", true},  {Op::kSub, "-", true},
+                              {Op::kMul, "*", true}};
+
 // The operator of C++ with the same result; nullptr: a function of the prelude.
-const char* infix_of(const Node& n, Type operands) {
-  switch (n.op) {
-    case Op::kBitAnd:
-      return "&";
-    case Op::kBitOr:
-      return "|";
-    case Op::kBitXor:
-      return "^";
-    case Op::kLess:
-      return "<";
-    case Op::kLessEqual:
-      return "<=";
-    case Op::kEqual:
-      return "==";
-    case Op::kNotEqual:
-      return "!=";
-    default:
-      break;
-  }
-  if (operands != Type::kU32) return nullptr;  // floats must not fuse, and signed sums wrap
-  switch (n.op) {
-    case Op::kAdd:
-      return "+";
-    case Op::kSub:
-      return "-";
-    case Op::kMul:
-      return "*";
-    default:
-      return nullptr;
-  }
+const char* infix_of(Op op, Type operands) {
+  for (const Infix& infix : kInfixes)
+    if (infix.op == op && (!infix.of_u32 || operands == Type::kU32)) return infix.text;
+  return nullptr;
 }
 
 bool is_plain(Op op) { return (op >= Op::kAdd && op <= Op::kConvert) && op != Op::kAdded; }
@@ -56,15 +40,9 @@ void NodeText::count_users() {
       ++users[static_cast<std::size_t>(from)];
       if (node(from).stage != n.stage || !is_plain(n.op)) same_stage[static_cast<std::size_t>(from)] = false;
     }
-  const auto keeps = [&](int k) {
+  each_result(program_, [&](int k) {
     if (k != kNone) same_stage[static_cast<std::size_t>(k)] = false;
-  };
-  for (const Item& item : program_.items)
-    for (const int k : {item.value, item.where, item.width}) keeps(k);
-  for (const Folding& f : program_.foldings) keeps(f.result);
-  for (const int k : {program_.result, program_.pairs.where, program_.pairs.most, program_.pairs.keep,
-                      program_.pairs.slots})
-    keeps(k);
+  });
   inlined_.resize(users.size());
   for (std::size_t k = 0; k < users.size(); ++k) {
     const Node& n = program_.nodes[k];
@@ -103,7 +81,7 @@ std::string NodeText::scalar(int k) const {
     default:
       break;
   }
-  if (const char* infix = infix_of(n, type)) return fmt::format("{} {} {}", in(0), infix, in(1));
+  if (const char* infix = infix_of(n.op, type)) return fmt::format("{} {} {}", in(0), infix, in(1));
   return "";
 }
 

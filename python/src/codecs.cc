@@ -129,7 +129,7 @@ nb::bytes encode(std::string_view text, const nb::handle given) {
     }
   }
   check(status);
-  return nb::bytes(frame.data(), frame.size());
+  return to_bytes(frame);
 }
 
 Status decode_into(const ParsedFrame& frame, const Codec& codec, const Settings& settings,
@@ -182,10 +182,6 @@ Result<Settings> settings_for(const ParsedFrame& frame, const Codec& codec,
   for (const ByteView part : parts)
     TITHE_TRY(codec.best(this_machine()).check(call, frame.header.values, part));
   return spec->settings;
-}
-
-ByteView view_of(const nb::bytes& data) {
-  return {static_cast<const std::uint8_t*>(data.data()), data.size()};
 }
 
 std::uint64_t frame_values(const nb::bytes& data, std::optional<std::string_view> text, std::size_t most) {

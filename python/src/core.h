@@ -34,6 +34,14 @@ T unwrap(Result<T> result) {
   return std::move(*result);
 }
 
+inline nb::bytes to_bytes(ByteView v) { return nb::bytes(v.data(), v.size()); }
+inline ByteView view_of(const nb::bytes& b) { return {static_cast<const std::uint8_t*>(b.data()), b.size()}; }
+// The view of a bytes object; TypeError with this text for any other object.
+inline ByteView view_of(nb::handle given, const char* wrong) {
+  if (!PyBytes_Check(given.ptr())) throw_as(PyExc_TypeError, wrong);
+  return view_of(nb::borrow<nb::bytes>(given));
+}
+
 // ValueError for a value that is not a duration: NaN, or beyond 30 years.
 std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds);
 

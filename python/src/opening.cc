@@ -13,11 +13,10 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Ma
     std::vector<std::vector<std::uint8_t>> all;
     bool whole = false;
     const bool asked = calls->ask([&] {
-      const nb::object blobs = nb::borrow<nb::callable>(gather)(nb::bytes(mine.data(), mine.size()));
+      const nb::object blobs = nb::borrow<nb::callable>(gather)(to_bytes(mine));
       for (const nb::handle blob : blobs) {
-        if (!PyBytes_Check(blob.ptr())) throw_as(PyExc_TypeError, "all_gather must return a list of bytes");
-        const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
-        all.emplace_back(p, p + PyBytes_GET_SIZE(blob.ptr()));
+        const ByteView view = view_of(blob, "all_gather must return a list of bytes");
+        all.emplace_back(view.begin(), view.end());
       }
       whole = true;
     });

@@ -193,30 +193,22 @@ class PySession {
   }
 
   nb::bytes state() {
-    const std::vector<std::uint8_t> bytes = unwrap(
-        !open_ && last_state_ ? *last_state_ : run_interruptible([](Session& s) { return s.state(); }));
-    return nb::bytes(bytes.data(), bytes.size());
+    return to_bytes(unwrap(!open_ && last_state_ ? *last_state_
+                                                 : run_interruptible([](Session& s) { return s.state(); })));
   }
 
   nb::bytes common_state() {
-    const std::vector<std::uint8_t> bytes =
-        unwrap(run_interruptible([](Session& s) { return s.common_state(); }));
-    return nb::bytes(bytes.data(), bytes.size());
+    return to_bytes(unwrap(run_interruptible([](Session& s) { return s.common_state(); })));
   }
 
   void restore(const nb::bytes& data) {
-    const ByteView view(static_cast<const std::uint8_t*>(data.data()), data.size());
-    check(run_interruptible([=](Session& s) { return s.restore(view); }));
+    check(run_interruptible([view = view_of(data)](Session& s) { return s.restore(view); }));
   }
 
   void restore_states(const nb::list& states, bool book) {
     std::vector<ByteView> views;
-    for (const nb::handle state : states) {
-      if (!PyBytes_Check(state.ptr()))
-        throw_as(PyExc_TypeError, "restore requires bytes, or a list of bytes");
-      views.emplace_back(reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(state.ptr())),
-                         static_cast<std::size_t>(PyBytes_GET_SIZE(state.ptr())));
-    }
+    for (const nb::handle state : states)
+      views.push_back(view_of(state, "restore requires bytes, or a list of bytes"));
     const Lost lost = book ? Lost::kBook : Lost::kSpread;
     check(run_interruptible([views, lost](Session& s) { return s.restore(views, lost); }));
   }

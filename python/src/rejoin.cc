@@ -21,12 +21,9 @@ struct PyBoard {
       std::make_shared<std::shared_ptr<MainThreadCalls>>();
 };
 
-ByteView view_of(const nb::bytes& b) { return {static_cast<const std::uint8_t*>(b.data()), b.size()}; }
-
 Board::Text text_of(const nb::handle h) {
-  if (!PyBytes_Check(h.ptr())) throw_as(PyExc_TypeError, "a board must return bytes");
-  const auto* p = reinterpret_cast<const std::uint8_t*>(PyBytes_AS_STRING(h.ptr()));
-  return {p, p + PyBytes_GET_SIZE(h.ptr())};
+  const ByteView view = view_of(h, "a board must return bytes");
+  return {view.begin(), view.end()};
 }
 
 const Status kLeft(Code::kCancelled, "the rejoin was cancelled");
@@ -44,9 +41,7 @@ PyBoard board_of(const nb::handle given) {
   out.board.put_first = [given, calls = out.calls](const std::string& key,
                                                    ByteView value) -> Result<Board::Text> {
     Result<Board::Text> stored = kLeft;
-    const bool asked = say(calls, [&] {
-      stored = text_of(given.attr("put_first")(key, nb::bytes(value.data(), value.size())));
-    });
+    const bool asked = say(calls, [&] { stored = text_of(given.attr("put_first")(key, to_bytes(value))); });
     return asked ? stored : kLeft;
   };
   out.board.get = [given, calls = out.calls](const std::string& key) -> Result<std::optional<Board::Text>> {
@@ -83,9 +78,8 @@ nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t 
                      const std::vector<std::string>& before, const std::vector<std::string>& missed,
                      int min_world, int max_world, double window, double timeout,
                      const std::vector<std::string>& taken, const MemberMonitor* monitor) {
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
-  };
+  const auto window_ms = to_milliseconds("window", window);
+  const auto timeout_ms = to_milliseconds("timeout", timeout);
   const std::function<std::vector<std::string>()> lost = monitor != nullptr ? monitor->lost : nullptr;
   const auto result = ask<RejoinResult>(board, [=, board = board.board](const auto& withdrawn) {
     return rejoin({.board = board,
@@ -97,8 +91,8 @@ nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t 
                    .taken = taken,
                    .min_world = min_world,
                    .max_world = max_world,
-                   .window = milliseconds(window),
-                   .timeout = milliseconds(timeout),
+                   .window = window_ms,
+                   .timeout = timeout_ms,
                    .interrupted = [withdrawn] { return withdrawn->load(); }});
   });
   nb::dict d;
@@ -111,7 +105,7 @@ nb::dict rejoin_over(const PyBoard& board, const std::string& me, std::uint64_t 
     const auto all =
         ask<std::vector<Board::Text>>(board, [gather, copy](const auto&) { return gather(copy); });
     nb::list out;
-    for (const Board::Text& text : all) out.append(nb::bytes(text.data(), text.size()));
+    for (const Board::Text& text : all) out.append(to_bytes(text));
     return out;
   });
   return d;
@@ -137,8 +131,7 @@ void bind_rejoin(nb::module_& m) {
       .def(
           "put_first",
           [](const PyBoard& b, const std::string& key, const nb::bytes& value) {
-            const Board::Text stored = unwrap(b.board.put_first(key, view_of(value)));
-            return nb::bytes(stored.data(), stored.size());
+            return to_bytes(unwrap(b.board.put_first(key, view_of(value))));
           },
           nb::arg("key"), nb::arg("value"), "Stores `value` if the key is new. Returns the key's value.")
       .def(
@@ -146,7 +139,7 @@ void bind_rejoin(nb::module_& m) {
           [](const PyBoard& b, const std::string& key) -> nb::object {
             const auto there = unwrap(b.board.get(key));
             if (!there) return nb::none();
-            return nb::bytes(there->data(), there->size());
+            return to_bytes(*there);
           },
           nb::arg("key"), "The key's value, or None.");
   nb::class_<MemberMonitor>(m, "MemberMonitor", "Reports the members that a session has lost.")

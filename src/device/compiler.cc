@@ -19,20 +19,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The declarations of nvrtc.h. All functions but the last return an nvrtcResult.
+// The functions of nvrtc.h: OF(result, name, parameters). All but the last return an nvrtcResult.
+#define TITHE_NVRTC(OF)                                                                                 \
+  OF(int, nvrtcVersion, (int* major, int* minor))                                                       \
+  OF(int, nvrtcCreateProgram,                                                                           \
+     (void** program, const char* text, const char* name, int headers, const char* const* header_texts, \
+      const char* const* header_names))                                                                 \
+  OF(int, nvrtcDestroyProgram, (void** program))                                                        \
+  OF(int, nvrtcCompileProgram, (void* program, int options, const char* const* option))                 \
+  OF(int, nvrtcGetProgramLogSize, (void* program, std::size_t* bytes))                                  \
+  OF(int, nvrtcGetProgramLog, (void* program, char* to))                                                \
+  OF(int, nvrtcGetCUBINSize, (void* program, std::size_t* bytes))                                       \
+  OF(int, nvrtcGetCUBIN, (void* program, char* to))                                                     \
+  OF(int, nvrtcGetPTXSize, (void* program, std::size_t* bytes))                                         \
+  OF(int, nvrtcGetPTX, (void* program, char* to))                                                       \
+  OF(const char*, nvrtcGetErrorString, (int code))
+
 struct Functions {
-  int (*nvrtcVersion)(int* major, int* minor);
-  int (*nvrtcCreateProgram)(void** program, const char* text, const char* name, int headers,
-                            const char* const* header_texts, const char* const* header_names);
-  int (*nvrtcDestroyProgram)(void** program);
-  int (*nvrtcCompileProgram)(void* program, int options, const char* const* option);
-  int (*nvrtcGetProgramLogSize)(void* program, std::size_t* bytes);
-  int (*nvrtcGetProgramLog)(void* program, char* to);
-  int (*nvrtcGetCUBINSize)(void* program, std::size_t* bytes);
-  int (*nvrtcGetCUBIN)(void* program, char* to);
-  int (*nvrtcGetPTXSize)(void* program, std::size_t* bytes);
-  int (*nvrtcGetPTX)(void* program, char* to);
-  const char* (*nvrtcGetErrorString)(int code);
+#define TITHE_DECLARE(result, name, parameters) result(*name) parameters;
+  TITHE_NVRTC(TITHE_DECLARE)
+#undef TITHE_DECLARE
 };
 
 // NVRTC has the functions of these headers built in; texts need only types from them.
@@ -124,20 +130,10 @@ Result<Compiler> Compiler::load(const std::string& library) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(loaded, symbol));
     return function != nullptr;
   };
-#define TITHE_FIND(name)       \
-  if (!find(call.name, #name)) \
-  return Status(Code::kUnsupported, "NVRTC has no " #name ": install a newer NVRTC")
-  TITHE_FIND(nvrtcVersion);
-  TITHE_FIND(nvrtcCreateProgram);
-  TITHE_FIND(nvrtcDestroyProgram);
-  TITHE_FIND(nvrtcCompileProgram);
-  TITHE_FIND(nvrtcGetProgramLogSize);
-  TITHE_FIND(nvrtcGetProgramLog);
-  TITHE_FIND(nvrtcGetCUBINSize);
-  TITHE_FIND(nvrtcGetCUBIN);
-  TITHE_FIND(nvrtcGetPTXSize);
-  TITHE_FIND(nvrtcGetPTX);
-  TITHE_FIND(nvrtcGetErrorString);
+#define TITHE_FIND(result, name, parameters) \
+  if (!find(call.name, #name))               \
+    return Status(Code::kUnsupported, "NVRTC has no " #name ": install a newer NVRTC");
+  TITHE_NVRTC(TITHE_FIND)
 #undef TITHE_FIND
   int major = 0, minor = 0;
   if (const int code = call.nvrtcVersion(&major, &minor); code != 0)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/open_file.h"
 #include "tithe/connect.h"
 
 namespace tithe {
@@ -75,19 +76,17 @@ Result<Token> token_in_file(const std::string& path) {
   const auto wrong = [&](const std::string& why) {
     return Status(Code::kInvalid, fmt::format("TITHE_TOKEN_FILE={}: {}", path, why));
   };
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return wrong(std::strerror(errno));
+  const OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.ok()) return wrong(std::strerror(errno));
   struct stat s {};
-  char text[4096];
-  const bool known = fstat(fd, &s) == 0;
-  const ssize_t n = known && S_ISREG(s.st_mode) ? ::read(fd, text, sizeof text) : -1;
-  ::close(fd);
-  if (!known || !S_ISREG(s.st_mode)) return wrong("it is not a regular file");
+  if (fstat(file.get(), &s) != 0 || !S_ISREG(s.st_mode)) return wrong("it is not a regular file");
   if ((s.st_mode & 077) != 0)
     return wrong(
         fmt::format("users other than its owner have access (mode {:o}): run chmod 600 '{}'; for a Secret of "
                     "Kubernetes set defaultMode: 0600",
                     s.st_mode & 0777, path));
+  char text[4096];
+  const ssize_t n = ::read(file.get(), text, sizeof text);
   if (n < 0) return wrong("cannot be read");
   std::string_view digits(text, static_cast<std::size_t>(n));
   while (!digits.empty() && std::strchr(" \t\r\n", digits.back()) != nullptr) digits.remove_suffix(1);

@@ -12,46 +12,25 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/open_file.h"
+
 namespace tithe::rendezvous {
-namespace {
 
 namespace fs = std::filesystem;
 
-// A descriptor that is closed at the end of its scope.
-struct File {
-  explicit File(int descriptor) : fd(descriptor) {}
-  ~File() {
-    if (fd >= 0) close(fd);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  const int fd;
-};
-
-bool write_all(int fd, ByteView bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-}  // namespace
-
 Status write_private(const fs::path& path, ByteView bytes, uid_t* owner) {
-  const File out(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const OpenFile out(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat s {};
-  if (out.fd < 0 || !write_all(out.fd, bytes) || fstat(out.fd, &s) != 0)
+  if (!out.ok() || !write_all(out.get(), bytes) || fstat(out.get(), &s) != 0)
     return {Code::kIo, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno))};
   if (owner != nullptr) *owner = s.st_uid;
   return {};
 }
 
 Result<std::optional<Blob>> read_private(const fs::path& path, std::size_t most, uid_t owner) {
-  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const OpenFile file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat s {};
-  if (file.fd < 0 || fstat(file.fd, &s) != 0) return std::optional<Blob>();
+  if (!file.ok() || fstat(file.get(), &s) != 0) return std::optional<Blob>();
   if (!S_ISREG(s.st_mode) || s.st_uid != owner || (s.st_mode & 077) != 0)
     return Status(Code::kIo, fmt::format("{} is accessible to other users (owner {}, mode {:o}): remove it, "
                                          "and use a folder that only this user can write to",
@@ -61,7 +40,7 @@ Result<std::optional<Blob>> read_private(const fs::path& path, std::size_t most,
   Blob bytes(size);
   std::size_t n = 0;
   for (ssize_t some = 1; n < size && some > 0; n += static_cast<std::size_t>(std::max<ssize_t>(some, 0)))
-    some = read(file.fd, bytes.data() + n, size - n);
+    some = read(file.get(), bytes.data() + n, size - n);
   bytes.resize(n);
   return std::optional<Blob>(std::move(bytes));
 }

@@ -35,11 +35,7 @@ std::string key_of(std::uint64_t epoch, std::string_view what) { return fmt::for
 Text bytes_of(std::string_view s) { return {s.begin(), s.end()}; }
 std::string text_of(const Text& b) { return {b.begin(), b.end()}; }
 
-std::string joined(const Names& names) {
-  std::string out;
-  for (const std::string& n : names) out += (out.empty() ? "" : "\n") + n;
-  return out;
-}
+std::string joined(const Names& names) { return fmt::format("{}", fmt::join(names, "\n")); }
 
 Clock::time_point now(const RejoinOptions& r) { return r.now ? r.now() : Clock::now(); }
 

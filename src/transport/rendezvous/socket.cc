@@ -44,6 +44,14 @@ Socket open_socket(int family) {
   return Socket::from([family] { return socket(family, kType, 0); });
 }
 
+// Returns false with the reason in errno.
+bool bind_and_listen(const Socket& s, const sockaddr* at, socklen_t size, int only_ipv6) {
+  const int on = 1;
+  setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (at->sa_family == AF_INET6) setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only_ipv6, sizeof only_ipv6);
+  return bind(s.get(), at, size) == 0 && listen(s.get(), SOMAXCONN) == 0;
+}
+
 bool is_loopback(const sockaddr* a) {
   if (a->sa_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr) >> 24 == 127;
@@ -67,26 +75,19 @@ Status ready(const Socket& socket, bool to_write, Deadline deadline) {
 }
 
 Result<Socket> listen_on(int port, int* why) {
-  const int on = 1, off = 0;
   for (const int family : {AF_INET6, AF_INET}) {
     Socket s = open_socket(family);
     *why = errno;
     if (!s.is_open()) continue;  // no IPv6 here
-    setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    int bound = -1;
-    if (family == AF_INET6) {
-      setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      sockaddr_in6 any{};
-      any.sin6_family = AF_INET6;
-      any.sin6_port = htons(static_cast<std::uint16_t>(port));
-      bound = bind(s.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
-    } else {
-      sockaddr_in any{};
-      any.sin_family = AF_INET;
-      any.sin_port = htons(static_cast<std::uint16_t>(port));
-      bound = bind(s.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any);
-    }
-    if (bound == 0 && listen(s.get(), SOMAXCONN) == 0) return s;
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_port = htons(static_cast<std::uint16_t>(port));
+    sockaddr_in6 any6{};
+    any6.sin6_family = AF_INET6;
+    any6.sin6_port = any.sin_port;
+    if (family == AF_INET6 ? bind_and_listen(s, reinterpret_cast<const sockaddr*>(&any6), sizeof any6, 0)
+                           : bind_and_listen(s, reinterpret_cast<const sockaddr*>(&any), sizeof any, 0))
+      return s;
     *why = errno;
     if (*why == EADDRINUSE) break;
   }
@@ -111,10 +112,7 @@ Result<std::vector<Socket>> listen_at(const std::string& host, int port, bool gu
     for (const addrinfo* a = list->get(); a != nullptr; a = a->ai_next) {
       Socket s = open_socket(a->ai_family);
       if (!s.is_open()) continue;
-      const int on = 1;
-      setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (a->ai_family == AF_INET6) setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-      if (bind(s.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(s.get(), SOMAXCONN) == 0) {
+      if (bind_and_listen(s, a->ai_addr, a->ai_addrlen, 1)) {
         out.push_back(std::move(s));
         continue;
       }

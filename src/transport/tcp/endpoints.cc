@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks share a loopback interface if boot id and network namespace are equal, which my_network() hashes.
 #include "transport/tcp/endpoints.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "base/bytes.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "transport/interfaces.h"
 
@@ -72,16 +68,6 @@ std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured) {
   return out;
 }
 
-std::uint64_t my_network() {
-  std::string where;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> where;
-  struct stat ns {};
-  if (stat("/proc/self/ns/net", &ns) == 0) where += fmt::format("/{}", ns.st_ino);
-  std::uint64_t h = 1;
-  for (const char c : where) h = mix64(h ^ static_cast<unsigned char>(c));
-  return h;
-}
-
 std::vector<std::uint8_t> write_endpoints(const EndpointList& list) {
   std::vector<std::uint8_t> out(kHeadBytes);
   wire::put(&out[0], list.network);
@@ -112,15 +98,15 @@ Result<EndpointList> read_endpoints(ByteView bytes) {
     if ((bytes[0] != 4 && bytes[0] != 6) || bytes.size() < 3 + size || out.at.size() == kMaxPlaces)
       return strange;
     const auto port = wire::get<std::uint16_t>(&bytes[1]);
-    if (size == 4) {
-      asio::ip::address_v4::bytes_type raw;
+    const auto add = [&]<typename Address>(Address) {
+      typename Address::bytes_type raw;
       std::copy_n(bytes.begin() + 3, size, raw.begin());
-      out.at.emplace_back(asio::ip::address_v4(raw), port);
-    } else {
-      asio::ip::address_v6::bytes_type raw;
-      std::copy_n(bytes.begin() + 3, size, raw.begin());
-      out.at.emplace_back(asio::ip::address_v6(raw), port);
-    }
+      out.at.emplace_back(Address(raw), port);
+    };
+    if (size == 4)
+      add(asio::ip::address_v4());
+    else
+      add(asio::ip::address_v6());
     bytes = bytes.subspan(3 + size);
   }
   return out;

@@ -41,11 +41,10 @@ std::vector<Endpoint> listen_endpoints(const Networks& trusted, bool secured = f
 //
 // Layout, little-endian   u64 network | u8 secured | per endpoint: u8 4 or 6 | u16 port | 4 or 16 bytes
 struct EndpointList {
-  std::uint64_t network = 0;
-  bool secured = false;  // by TLS
+  std::uint64_t network = 0;  // ProcessId::host
+  bool secured = false;       // by TLS
   std::vector<Endpoint> at;
 };
-std::uint64_t my_network();
 std::vector<std::uint8_t> write_endpoints(const EndpointList& list);
 Result<EndpointList> read_endpoints(ByteView bytes);  // kCorrupt
 

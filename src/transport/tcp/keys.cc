@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/open_file.h"
 #include "base/secret.h"
 #include "transport/tcp/tls.h"
 
@@ -86,17 +87,10 @@ Holder new_holder() { return {Key(EVP_EC_gen("P-256")), Certificate(X509_new())}
 Status write(const std::string& path, mode_t mode, BIO* bytes) {
   char* data = nullptr;
   const long n = BIO_get_mem_data(bytes, &data);
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  bool done = file >= 0;
-  for (long at = 0; done && at < n;) {
-    const ssize_t more = ::write(file, data + at, static_cast<std::size_t>(n - at));
-    done = more > 0;
-    at += more;
-  }
-  const int why = errno;
-  done = (file < 0 || close(file) == 0) && done;
-  if (done) return {};
-  return {Code::kIo, fmt::format("{}: {}", path, std::strerror(why))};
+  OpenFile file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  const ByteView all(reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(n));
+  if (file.ok() && write_all(file.get(), all) && close(file.release()) == 0) return {};
+  return {Code::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
 }
 
 Status write(const std::string& path, X509* certificate) {

@@ -102,7 +102,7 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
 
 Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, std::span<const std::string> values) {
   const auto deadline = Clock::now() + connect.timeout;
-  EndpointList mine{.network = my_network(), .secured = !values[3].empty(), .at = {}};
+  EndpointList mine{.network = own_process_id().host, .secured = !values[3].empty(), .at = {}};
   Result<std::unique_ptr<TcpTransport>> transport = prepare(connect, values, mine.at);
   PeerInfo info{
       .error = transport.status(), .address = write_endpoints(mine), .link_rate = link_rate_of(mine.at)};

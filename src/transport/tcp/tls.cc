@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -71,39 +72,27 @@ constexpr unsigned kExactName = X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_N
 // ranks were started; every other error means that bytes changed in transit. Before the first message of the other end
 // was understood, invalid bytes may also come from a process that is not a rank.
 enum class ErrorCause : std::uint8_t { kConfiguration, kReceivedDamaged, kSentDamaged };
+constexpr std::array kMistakes = {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, SSL_R_WRONG_VERSION_NUMBER,
+                                  SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_HTTP_REQUEST, SSL_R_NO_SHARED_CIPHER};
+// Alerts from the other end.
+constexpr std::array kMistakeAlerts = {SSL_AD_BAD_CERTIFICATE,     SSL_AD_UNSUPPORTED_CERTIFICATE,
+                                       SSL_AD_CERTIFICATE_REVOKED, SSL_AD_CERTIFICATE_EXPIRED,
+                                       SSL_AD_CERTIFICATE_UNKNOWN, SSL_AD_UNKNOWN_CA,
+                                       SSL_AD_ACCESS_DENIED,       SSL_AD_CERTIFICATE_REQUIRED};
+constexpr std::array kDamageAlerts = {SSL_AD_BAD_RECORD_MAC,    SSL_AD_RECORD_OVERFLOW,
+                                      SSL_AD_DECODE_ERROR,      SSL_AD_DECRYPT_ERROR,
+                                      SSL_AD_ILLEGAL_PARAMETER, SSL_AD_UNEXPECTED_MESSAGE};
 ErrorCause cause_of(unsigned long error, bool understood) {
-  const int reason = ERR_GET_REASON(error);
-  switch (understood && reason != SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE ? 0 : reason) {
-    case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-    case SSL_R_WRONG_VERSION_NUMBER:
-    case SSL_R_UNSUPPORTED_PROTOCOL:
-    case SSL_R_HTTP_REQUEST:
-    case SSL_R_NO_SHARED_CIPHER:
-      return ErrorCause::kConfiguration;
-    default:
-      break;
-  }
-  switch (const int alert = reason - SSL_AD_REASON_OFFSET; alert) {  // an alert from the other end
-    case SSL_AD_BAD_CERTIFICATE:
-    case SSL_AD_UNSUPPORTED_CERTIFICATE:
-    case SSL_AD_CERTIFICATE_REVOKED:
-    case SSL_AD_CERTIFICATE_EXPIRED:
-    case SSL_AD_CERTIFICATE_UNKNOWN:
-    case SSL_AD_UNKNOWN_CA:
-    case SSL_AD_ACCESS_DENIED:
-    case SSL_AD_CERTIFICATE_REQUIRED:
-      return ErrorCause::kConfiguration;
-    case SSL_AD_BAD_RECORD_MAC:
-    case SSL_AD_RECORD_OVERFLOW:
-    case SSL_AD_DECODE_ERROR:
-    case SSL_AD_DECRYPT_ERROR:
-    case SSL_AD_ILLEGAL_PARAMETER:
-    case SSL_AD_UNEXPECTED_MESSAGE:
-      return ErrorCause::kSentDamaged;
-    default:
-      if (alert <= 0) return ErrorCause::kReceivedDamaged;
-      return understood ? ErrorCause::kSentDamaged : ErrorCause::kConfiguration;
-  }
+  const auto among = [](const auto& codes, int code) {
+    return std::ranges::find(codes, code) != codes.end();
+  };
+  const int reason = ERR_GET_REASON(error), alert = reason - SSL_AD_REASON_OFFSET;
+  const bool from_rank = understood && reason != SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
+  if ((!from_rank && among(kMistakes, reason)) || among(kMistakeAlerts, alert))
+    return ErrorCause::kConfiguration;
+  if (among(kDamageAlerts, alert)) return ErrorCause::kSentDamaged;
+  if (alert <= 0) return ErrorCause::kReceivedDamaged;
+  return understood ? ErrorCause::kSentDamaged : ErrorCause::kConfiguration;
 }
 
 // The text of OpenSSL's last error. Clears the error queue.

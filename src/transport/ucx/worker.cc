@@ -129,9 +129,7 @@ std::string ways_here() {
       ucp_config_modify(handle, "NET_DEVICES", "all") != UCS_OK ||
       ucp_init(&kParams, handle, &context) != UCS_OK)
     return {};
-  std::string text;
-  for (const std::string& device : devices_of(context))
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", device);
+  const std::string text = fmt::format("{}", fmt::join(devices_of(context), ", "));
   ucp_cleanup(context);
   return text;
 }
