@@ -175,7 +175,7 @@ Status Costs::know(std::span<const Spec> specs) const {
                       fmt::join(missing, ", "), fmt::join(missing, " --codec "))};
 }
 
-Costs usual_costs() {
+Costs default_costs() {
   constexpr double kValues = 1 << 20;
   Costs costs;
   const auto add = [&](const char* codec, double encode_ns, double merge_ns) {
@@ -190,7 +190,7 @@ Costs usual_costs() {
 
 // The step is from lab/results/engine.md, the costs of a frame are those of src/plan/codec_cost.h.
 Costs assumed_costs() {
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = 0.5e-6;
   costs.post = costs.complete = plan::kOfMessage;
   costs.wake = costs.turn = 8e-6;

@@ -91,7 +91,7 @@ inline constexpr CostField kCostFields[] = {
 };
 
 // The costs that planning uses without a measurement (src/plan/codec_cost.def), for all codecs in that list.
-Costs usual_costs();
+Costs default_costs();
 // Likewise, with default costs of steps, messages and frames (docs/guide/simulate.md); messages are those of UCX over
 // TCP.
 inline constexpr std::string_view kDefaultTransport = "ucx";

@@ -26,7 +26,7 @@ module ask_cross #(
     input wire logic m_answer_valid,
     output logic m_answer_ready
 );
-  logic asked, answered, asked1, asked2, answered1, answered2;
+  logic sent, answered, sent1, sent2, answered1, answered2;
   logic [ASK-1:0] ask;
   logic [ANSWER-1:0] answer;
 
@@ -38,15 +38,15 @@ module ask_cross #(
     if (s_answer_ready) s_answer_valid <= 1'b0;
     if (s_ask_valid && s_ask_ready) begin
       ask <= s_ask;
-      asked <= !asked;
+      sent <= !sent;
       waits <= 1'b1;
-    end else if (waits && answered2 == asked) begin
+    end else if (waits && answered2 == sent) begin
       s_answer <= answer;
       s_answer_valid <= 1'b1;
       waits <= 1'b0;
     end
     if (s_rst) begin
-      {asked, answered1, answered2, waits, s_answer_valid} <= 5'b0;
+      {sent, answered1, answered2, waits, s_answer_valid} <= 5'b0;
     end
   end
 
@@ -54,20 +54,20 @@ module ask_cross #(
   logic has_question;
   assign m_answer_ready = has_question && !m_ask_valid;
   always_ff @(posedge m_clk) begin
-    {asked2, asked1} <= {asked1, asked};
+    {sent2, sent1} <= {sent1, sent};
     if (m_ask_ready) m_ask_valid <= 1'b0;
-    if (!has_question && asked2 != answered) begin
+    if (!has_question && sent2 != answered) begin
       m_ask <= ask;
       m_ask_valid <= 1'b1;
       has_question <= 1'b1;
     end
     if (m_answer_ready && m_answer_valid) begin
       answer <= m_answer;
-      answered <= asked2;
+      answered <= sent2;
       has_question <= 1'b0;
     end
     if (m_rst) begin
-      {answered, asked1, asked2, has_question, m_ask_valid} <= 5'b0;
+      {answered, sent1, sent2, has_question, m_ask_valid} <= 5'b0;
     end
   end
 endmodule

@@ -28,9 +28,9 @@ namespace tithe {
 struct Rule {
   // A key; or a pattern in which `*` stands for any characters, `?` for one. "=a*b" is the key "a*b" itself.
   std::string match = "*";
-  std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
-  std::optional<Spec> codec = {};             // codec between hosts
-  std::optional<Spec> inside = {};            // codec between ranks of one host
+  std::size_t least = 0, most = kMaxValues;  // values of the tensors that it takes
+  std::optional<Spec> codec = {};            // codec between hosts
+  std::optional<Spec> inside = {};           // codec between ranks of one host
   std::string strategy =
       {};  // a name in strategies.def, or "auto": the fastest (src/plan/strategy_options.h)
   std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
@@ -112,7 +112,7 @@ inline constexpr std::size_t kDefaultPartValues = std::size_t{1} << 22;
 
 // The defaults for all tensors, from the session's options. If the link is known, default values of min_values and
 // part_values are derived from the link, the codec, the strategy and the world; other values stay as they are.
-struct Usual {
+struct ChoiceDefaults {
   Spec spec;
   const Strategy* strategy = nullptr;          // nullptr: "auto"
   std::size_t min_values = kDefaultMinValues;  // smaller tensors are sent uncompressed
@@ -123,16 +123,16 @@ struct Usual {
   int servers = 0;  // ranks, the last ones, that have no values of their own
   Link link = {};
   Place place() const { return {.world = world, .hosts = &hosts, .servers = servers}; }
-  friend bool operator==(const Usual&, const Usual&) = default;
+  friend bool operator==(const ChoiceDefaults&, const ChoiceDefaults&) = default;
 };
 
 class Choices {
  public:
   // kInvalid, with the rule and the cure: an unknown strategy, a rule that is never reached, a group that its codec
   // cannot serve (one with a memory, or that looks at rows) or that has two codecs, feedback that differs in momentum.
-  static Result<Choices> make(std::vector<Rule> rules, const Usual& usual);
+  static Result<Choices> make(std::vector<Rule> rules, const ChoiceDefaults& defaults);
   // The session's options alone, without rules.
-  static Choices of(const Usual& usual) { return *make({}, usual); }
+  static Choices of(const ChoiceDefaults& defaults) { return *make({}, defaults); }
 
   const Choice& choice(std::string_view key, std::size_t n) const;
   // Smaller tensors that match no rule are sent uncompressed.
@@ -144,7 +144,7 @@ class Choices {
   std::size_t rule_of(std::string_view key, std::size_t n) const;
 
   std::span<const Rule> rules() const { return rules_; }
-  const Usual& usual() const { return usual_; }
+  const ChoiceDefaults& defaults() const { return defaults_; }
   // All choices that there can be, with the rule that each is from; rules().size() and above: from the options.
   std::span<const Choice> all() const { return choices_; }
   bool lossless() const;       // no choice leaves a residual
@@ -158,10 +158,10 @@ class Choices {
   Status resolve(std::size_t number);
   Status check_group(std::size_t number) const;
   Status share_momentum();
-  bool by_link() const { return usual_.link.known() && usual_.part_values == kDefaultPartValues; }
+  bool by_link() const { return defaults_.link.known() && defaults_.part_values == kDefaultPartValues; }
 
   std::vector<Rule> rules_;
-  Usual usual_;
+  ChoiceDefaults defaults_;
   std::size_t min_values_ = 0;
   std::vector<Choice> choices_;  // by rule; then of small tensors, and of the rest
 };

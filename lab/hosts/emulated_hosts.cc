@@ -51,15 +51,15 @@ void exec_tool(std::vector<char*>& argv) {
 }
 
 Status tool(std::vector<std::string> words) {
-  std::array<int, 2> told{};
-  if (pipe(told.data()) != 0) return system_refused("pipe");
+  std::array<int, 2> output{};
+  if (pipe(output.data()) != 0) return system_refused("pipe");
   const pid_t child = fork();
   if (child < 0) return system_refused("fork");
   if (child == 0) {
-    dup2(told[1], STDERR_FILENO);
-    dup2(told[1], STDOUT_FILENO);
-    close(told[0]);
-    close(told[1]);
+    dup2(output[1], STDERR_FILENO);
+    dup2(output[1], STDOUT_FILENO);
+    close(output[0]);
+    close(output[1]);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -68,12 +68,12 @@ Status tool(std::vector<std::string> words) {
     static_cast<void>(!write(STDERR_FILENO, kMissing, sizeof kMissing - 1));
     _exit(127);
   }
-  close(told[1]);
+  close(output[1]);
   std::string text;
   char some[512];
-  for (ssize_t n = 0; (n = read(told[0], some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+  for (ssize_t n = 0; (n = read(output[0], some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
     if (n > 0) text.append(some, static_cast<std::size_t>(n));
-  close(told[0]);
+  close(output[0]);
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0) return {};

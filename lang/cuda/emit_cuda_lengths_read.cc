@@ -215,17 +215,17 @@ void LengthsText::host() {
   line("of.keys = reinterpret_cast<U*>(to += 8 * groups_of(of.n));");
   line("return uint64_t(to - of.scratch) + up8(4 * blocks);");
   close();
-  open("API uint64_t tithe_scratch(const Call* asked)");
-  line("Call of = *asked;");
+  open("API uint64_t tithe_scratch(const Call* host_call)");
+  line("Call of = *host_call;");
   line("of.scratch = nullptr;");
   line("return place_all(of);");
   close();
   const auto begin = [&] {
-    line("Call of = *asked;");
+    line("Call of = *host_call;");
     line("const Call* const call = &of;");
     line("place_all(of);");
   };
-  open("API void tithe_encode(const Call* asked, Stream stream)");
+  open("API void tithe_encode(const Call* host_call, Stream stream)");
   begin();
   if (looks()) {
     launch_groups("tithe_number");
@@ -236,7 +236,7 @@ void LengthsText::host() {
   line("LAUNCH(tithe_places, 1);");
   launch_groups("tithe_send");
   close();
-  open("API void tithe_decode(const Call* asked, Stream stream)");
+  open("API void tithe_decode(const Call* host_call, Stream stream)");
   begin();
   line("if (of.n == 0) return;");
   line("LAUNCH(tithe_groups, 1);");

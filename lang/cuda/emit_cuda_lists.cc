@@ -146,13 +146,13 @@ class ListsText : CudaText {
     line("of.table = reinterpret_cast<U*>(to += 8 * runs_of(of.n));");
     line("return uint64_t(to - of.scratch){};", slots() ? " + up8(4 * slots_of_all(&of))" : "");
     close();
-    open("API uint64_t tithe_scratch(const Call* asked)");
-    line("Call of = *asked;");
+    open("API uint64_t tithe_scratch(const Call* host_call)");
+    line("Call of = *host_call;");
     line("of.scratch = nullptr;");
     line("return place_all(of);");
     close();
-    open("API void tithe_encode(const Call* asked, Stream stream)");
-    line("Call of = *asked;");
+    open("API void tithe_encode(const Call* host_call, Stream stream)");
+    line("Call of = *host_call;");
     line("const Call* const call = &of;");
     line("place_all(of);");
     line("const uint64_t runs = runs_of(of.n);");

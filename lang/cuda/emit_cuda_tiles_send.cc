@@ -224,8 +224,8 @@ void TilesText::scratch() {
   }
   line("return up8(uint64_t(to - of.scratch));");
   close();
-  open("API uint64_t tithe_scratch(const Call* asked)");
-  line("Call of = *asked;");
+  open("API uint64_t tithe_scratch(const Call* host_call)");
+  line("Call of = *host_call;");
   line("of.scratch = nullptr;");
   line("return place_all(of);");
   close();
@@ -234,8 +234,8 @@ void TilesText::scratch() {
 void TilesText::host() {
   scratch();
   const auto begin = [&](const char* name) {
-    open(fmt::format("API void {}(const Call* asked, Stream stream)", name));
-    line("Call of = *asked;");
+    open(fmt::format("API void {}(const Call* host_call, Stream stream)", name));
+    line("Call of = *host_call;");
     line("const Call* const call = &of;");
     line("place_all(of);");
   };

@@ -45,7 +45,7 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
   return law == strategy.laws.end() ? nullptr : &*law;
 }
 
-std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
+std::size_t default_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
   std::size_t bytes = 1;  // the payload of the largest part
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
     bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kDefaultPartValues));
@@ -145,7 +145,7 @@ std::size_t best_parts(const CodecCost& cost, std::size_t n) {
   return seconds(cost, n, below + 1) < seconds(cost, n, below) ? below + 1 : below;
 }
 
-std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
+std::size_t min_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
   const double shared =
       seconds_among_others(uncompressed, kDefaultPartValues) / static_cast<double>(kDefaultPartValues);
   const auto worth = [&](std::size_t n) {

@@ -40,7 +40,7 @@ inline constexpr std::size_t kDefaultWholePartValues = std::size_t{1} << 20;
 // kMinPayload, because of the cost per frame (lab/results/wire.md). Codecs with small payloads have the largest
 // parts.
 inline constexpr std::size_t kDefaultPayload = std::size_t{1} << 20, kMinPayload = std::size_t{1} << 16;
-std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
+std::size_t default_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
 
 // Bytes per second inside a host, over all its ranks, if the rate is unknown.
 inline constexpr double kInsideRate = 1e10;
@@ -72,6 +72,6 @@ double seconds(const CodecCost& cost, std::size_t n, std::size_t parts);
 std::size_t best_parts(const CodecCost& cost, std::size_t n);
 // The smallest number of values for which one of these options is faster than a share of the small tensors'
 // uncompressed part; at most kDefaultPartValues. `same`: the options are uncompressed too.
-std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
+std::size_t min_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
 
 }  // namespace tithe::plan

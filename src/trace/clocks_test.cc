@@ -45,7 +45,7 @@ TEST(Clocks, bounded) {
       for (int r = 0; r < world; ++r) {
         const auto i = static_cast<std::size_t>(r);
         EXPECT_LE(std::abs(clocks[i].ahead(0) - job.ahead[i]), clocks[i].error_ns()) << "rank " << r;
-        EXPECT_LE(clocks[i].error_ns(), 2 * (job.least_ns + job.spread_ns));
+        EXPECT_LE(clocks[i].error_ns(), 2 * (job.min_transit_ns + job.spread_ns));
       }
       EXPECT_EQ(clocks[0].ahead(0), 0);
       EXPECT_EQ(clocks[0].error_ns(), 0);
@@ -57,7 +57,7 @@ TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
   const SyntheticJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
   EXPECT_EQ(clocks[1].ahead(0), 1'000'000);
-  EXPECT_EQ(clocks[1].error_ns(), job.least_ns);
+  EXPECT_EQ(clocks[1].error_ns(), job.min_transit_ns);
 }
 
 TEST(Clocks, causal) {
@@ -75,7 +75,7 @@ TEST(Clocks, AreAlignedAlongARing) {
   const std::vector<Clock> clocks = aligned(job.traces());
   for (std::size_t r = 1; r < 4; ++r) {
     EXPECT_LE(std::abs(clocks[r].ahead(0) - job.ahead[r]), clocks[r].error_ns());
-    EXPECT_LE(clocks[r].error_ns(), 4 * (job.least_ns + job.spread_ns));
+    EXPECT_LE(clocks[r].error_ns(), 4 * (job.min_transit_ns + job.spread_ns));
   }
 }
 

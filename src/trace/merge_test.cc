@@ -119,7 +119,7 @@ TEST(Merge, transfer) {
     if (e.at("ph") != "b" || e.at("args").at("op") != "recv") continue;
     ++seen;
     EXPECT_EQ(ns(e, "ts"), (sent[{e.at("args").at("round"), e.at("args").at("chunk")}]));
-    EXPECT_EQ(ns(e.at("args"), "end_us") - ns(e, "ts"), job.least_ns);
+    EXPECT_EQ(ns(e.at("args"), "end_us") - ns(e, "ts"), job.min_transit_ns);
     EXPECT_LE(ns(e.at("args"), "posted_us"), ns(e, "ts"));
   }
   EXPECT_EQ(seen, 8);

@@ -171,7 +171,7 @@ class Judge {
         if (d.at > result_.struck_at[0]) {
           const auto took = d.at - result_.struck_at[0];
           const auto most = milliseconds(1000) + 2 * job_.between + 20 * job_.board_ms +
-                            100 * job_.scenario.conditions.most_latency;
+                            100 * job_.scenario.conditions.max_latency;
           if (took > most)
             fails("prompt", fmt::format("process {} did its next step {} ms after the kill, allowed are {}",
                                         p, std::chrono::duration_cast<milliseconds>(took).count(),

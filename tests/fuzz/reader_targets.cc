@@ -39,9 +39,10 @@ Input with_right_frame(ByteView bytes) {
 
 void read_frame(const Input& bytes) {
   Result<ParsedFrame> parsed = parse_frame(bytes);
-  if (Result<ParsedFrame> told = parse_frame(bytes, Reading{.checksum = Cover::kHeader}); told.ok()) {
+  if (Result<ParsedFrame> header_only = parse_frame(bytes, Reading{.checksum = Cover::kHeader});
+      header_only.ok()) {
     if (parsed.ok()) fail("parse_frame takes a frame for both kinds");
-    parsed = std::move(told);
+    parsed = std::move(header_only);
   }
   if (!parsed.ok()) {
     const Code code = parsed.status().code();
@@ -321,10 +322,10 @@ Target meeting_target() {
               fail("a box opens that was not sealed so");
             static_cast<void>(open_answer(bytes, shake, 2));
             // The plain bytes of an answer, sealed like rank 0 would.
-            const auto told = open_answer(seal_for_client(shake, bytes), shake, 2);
-            if (told.ok() && told->size() != 2) fail("an answer of another world");
-            if (!told.ok() && (told.status().peer() < -1 || told.status().peer() >= 2 ||
-                               printable(told.status().what(), 2000) != told.status().what()))
+            const auto opened = open_answer(seal_for_client(shake, bytes), shake, 2);
+            if (opened.ok() && opened->size() != 2) fail("an answer of another world");
+            if (!opened.ok() && (opened.status().peer() < -1 || opened.status().peer() >= 2 ||
+                                 printable(opened.status().what(), 2000) != opened.status().what()))
               fail("a refusal that rank 0 cannot have sent");
           },
           {write_request(shake.client), write_challenge(shake), head(claim, kClaimBytes),
@@ -368,7 +369,7 @@ Target state_target() {
   store.of("bias").loose_residual = {4, 5};
   store.of("bias").loose_memory = {0, 1};
   const engine::SavedHead saved{
-      .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .told = {}};
+      .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .schedule_state = {}};
   const Input seed = engine::save(saved, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;

@@ -148,7 +148,7 @@ def test_help_shows_the_arguments_of_attach(installed):
 def test_types_are_checked(installed):
     folder, _ = installed
     right = 'import tithe\n\nframe: bytes = tithe.encode("fp32", [1.0])\npeer: int | None = tithe.Error().peer\n'
-    for text, code, said in [
+    for text, code, expected in [
         (right, 0, "Success"),
         (right + "rank: str = tithe.Session.loop(1)[0].rank\n", 1, '"int", variable has type "str"'),
     ]:
@@ -158,7 +158,7 @@ def test_types_are_checked(installed):
             [*mypy, "--cache-dir", folder / "mypy", "typed.py"],
             capture_output=True, text=True, check=False, cwd=folder, env=CLEAN,
         )  # fmt: skip
-        assert (done.returncode, said in done.stdout) == (code, True), done.stdout + done.stderr
+        assert (done.returncode, expected in done.stdout) == (code, True), done.stdout + done.stderr
 
 
 def test_an_editable_install_follows_the_sources(made, tmp_path):

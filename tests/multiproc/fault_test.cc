@@ -232,11 +232,11 @@ TEST_P(Fault, too_few_descriptors_are_named) {
       parent.say(fmt::format("{} {}", name(session.status().code()), session.status().what()));
     });
     for (Rank r = 0; r < world; ++r) {
-      const std::string said = ranks.line(r, kPatience);
+      const std::string line = ranks.line(r, kPatience);
       EXPECT_TRUE(
-          said.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
-          << "rank " << r << ", " << free << " free: " << said;
-      EXPECT_NE(said.find(" allowed; run `ulimit -n "), std::string::npos) << said;
+          line.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
+          << "rank " << r << ", " << free << " free: " << line;
+      EXPECT_NE(line.find(" allowed; run `ulimit -n "), std::string::npos) << line;
       EXPECT_EQ(ranks.end(r, kPatience), 0) << "rank " << r << ", " << free << " free";
     }
   }

@@ -41,8 +41,8 @@ def test_members_are_killed_and_join(tmp_path):
 
 def line(step, epoch, names, put, had, kept, result, lost):
     numbers = [float(v).hex() for v in (put, had, kept, result)]
-    said = "step {} {} {} put {} had {} kept {} result {} hash 77 lost {}"
-    return said.format(step, epoch, names, *numbers, lost)
+    text = "step {} {} {} put {} had {} kept {} result {} hash 77 lost {}"
+    return text.format(step, epoch, names, *numbers, lost)
 
 
 def test_ledger_is_summed():

@@ -177,10 +177,10 @@ std::string python_beside() {
   return !none && std::filesystem::exists(found, none) ? found.string() : std::string();
 }
 
-Finding python(const std::string& asked_for) {
+Finding python(const std::string& requested) {
   std::vector<std::string> tries;
-  if (!asked_for.empty()) {
-    tries = {asked_for};
+  if (!requested.empty()) {
+    tries = {requested};
   } else {
     if (const char* active = std::getenv("VIRTUAL_ENV"))
       tries.push_back(fmt::format("{}/bin/python", active));
@@ -188,8 +188,8 @@ Finding python(const std::string& asked_for) {
     tries.insert(tries.end(), {".venv/bin/python", "python3"});
   }
   Finding f{"python", false, "none", "apt-get install python3 python3-venv, or use tithe from C++"};
-  if (!asked_for.empty())
-    f = {"python", false, fmt::format("{} does not run", asked_for), "select another one with --python"};
+  if (!requested.empty())
+    f = {"python", false, fmt::format("{} does not run", requested), "select another one with --python"};
   for (const std::string& interpreter : tries) {
     const std::string answer =
         first_line(fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(kAskPython)));

@@ -73,17 +73,17 @@ Status run_command(const HostsArgs& args, Rank me, RankBoard& board) {
     execvp(words[0], words.data());
     _exit(kNoCommand);
   }
-  std::optional<Clock::time_point> told;
+  std::optional<Clock::time_point> terminated_at;
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
     if (!board.failure().ok()) {
-      if (!told.has_value()) kill(-child, SIGTERM);
-      told = told.value_or(Clock::now());
-      if (Clock::now() - *told > kGrace) kill(-child, SIGKILL);
+      if (!terminated_at.has_value()) kill(-child, SIGTERM);
+      terminated_at = terminated_at.value_or(Clock::now());
+      if (Clock::now() - *terminated_at > kGrace) kill(-child, SIGKILL);
     }
     std::this_thread::sleep_for(20ms);
   }
-  if (told.has_value() || status == 0) return {};
+  if (terminated_at.has_value() || status == 0) return {};
   if (WIFSIGNALED(status))
     return {Code::kPeerLost, fmt::format("rank {}: the command was ended by signal {}", me, WTERMSIG(status)),
             me};

@@ -114,9 +114,9 @@ Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const 
   }
   close(up[1]);
   close(go[0]);
-  const std::string told = read_all(up[0]);
+  const std::string answer = read_all(up[0]);
   close(up[0]);
-  Status s = told == "y" ? Status{} : Status(Code::kUnsupported, told);
+  Status s = answer == "y" ? Status{} : Status(Code::kUnsupported, answer);
   if (s.ok() && join == 0) s = plug_in(child, host, link);
   if (s.ok() && join == 0) s = start_card(child, link).status();
   if (s.ok() && !write_all(go[1], "y")) s = io("pipe");

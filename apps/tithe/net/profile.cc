@@ -74,7 +74,7 @@ std::string text_of(const sim::Profile& p, const ProfileArgs& args) {
       most / 1e6, p.together_bytes_per_second / 1e6,
       p.mutual_bytes_per_second > 0 ? fmt::format(", {:.1f} to each other", p.mutual_bytes_per_second / 1e6)
                                     : "",
-      leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.most_values,
+      leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.max_values,
       p.assumed.empty() ? "nothing" : fmt::format("{}", fmt::join(p.assumed, ", ")));
   for (const sim::MeasuredLink& l : p.links)
     if (!l.failed.empty()) text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
@@ -183,7 +183,7 @@ Run declare_profile(CLI::App& app) {
       "--codec", args->codecs,
       "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
       "always measured. Without it: all codecs at their defaults");
-  app.add_option("--most-values", args->most_values, "values of the largest tensor in the timing of a codec")
+  app.add_option("--most-values", args->max_values, "values of the largest tensor in the timing of a codec")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")

@@ -107,10 +107,10 @@ Status DistantProfileBoard::ask(bool with_numbers) {
 
 void DistantProfileBoard::fail(const Status& why) {
   if (failure_.ok()) failure_ = why;
-  const std::vector<std::uint8_t> told = failed(failure_);
+  const std::vector<std::uint8_t> message = failed(failure_);
   const bool first = transport_->rank() == 0;
   for (Rank r = first ? 1 : 0; r < (first ? world() : 1); ++r)
-    if (transport_->peer_status(r).ok()) static_cast<void>(send(r, told));
+    if (transport_->peer_status(r).ok()) static_cast<void>(send(r, message));
 }
 
 Status DistantProfileBoard::send(Rank peer, ByteView message) {

@@ -107,7 +107,7 @@ class ProfileRank {
     std::vector<std::string> names = args_.codecs;
     if (names.empty())
       for (const Codec* c : all_codecs()) names.emplace_back(c->name);
-    const std::vector<std::size_t> sizes = profile_sizes(args_.most_values);
+    const std::vector<std::size_t> sizes = profile_sizes(args_.max_values);
     for (const std::string& name : names) {
       if (!board_.barrier()) return stopped();
       const Result<Spec> spec = parse_spec(name);
@@ -309,7 +309,7 @@ class ProfileRank {
     p.costs.move = seconds_of_tick();
     p.costs.check_byte = median(&Found::check_byte);
     p.costs.copy_value = median(&Found::copy_value);
-    const sim::Costs usual = sim::assumed_costs();
+    const sim::Costs assumed = sim::assumed_costs();
     if (ranks_equal(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
     long_messages(p);
     const double crowded = median_of([](const Found& f) { return f.together.crowded; });
@@ -324,7 +324,7 @@ class ProfileRank {
         if (f.number == &sim::Costs::post || f.number == &sim::Costs::complete ||
             f.number == &sim::Costs::turn || f.number == &sim::Costs::send_byte ||
             f.number == &sim::Costs::receive_byte) {
-          p.costs.*f.number = usual.*f.number;
+          p.costs.*f.number = assumed.*f.number;
           p.assumed.emplace_back(f.in_profile);
         }
     }
@@ -358,8 +358,8 @@ class ProfileRank {
     if (late > 0 && late < kThere) {
       rule = {};
     } else if (late >= kThere && rule.protocol == SendProtocol::kEager) {
-      constexpr std::size_t kUsual = 8192;  // UCX, where it asks
-      rule = {SendProtocol::kRendezvous, kUsual};
+      constexpr std::size_t kUcxThreshold = 8192;  // UCX, where it asks
+      rule = {SendProtocol::kRendezvous, kUcxThreshold};
     }
     if (rule.protocol != SendProtocol::kEager) p.assumed.emplace_back("eager_bytes");
   }

@@ -28,7 +28,7 @@ struct ProfileArgs {
   bool launched = false;            // by a launcher, on hosts of its own: this process is one of the ranks
   int port = 0;                     // where those meet; 0: at MASTER_PORT
   std::vector<std::string> codecs;  // empty: all
-  std::size_t most_values = std::size_t{1} << 23;
+  std::size_t max_values = std::size_t{1} << 23;
   int lanes = 1;
 };
 

@@ -66,19 +66,19 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                          [](const auto& of) { return std::to_string(of.index); });
 
 TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
-  const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* said = nullptr) {
+  const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* lines = nullptr) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
     EXPECT_EQ(text(round(one[0], bucket, true)), "ok");
-    if (said != nullptr) *said = one[0].messages();
+    if (lines != nullptr) *lines = one[0].messages();
     return one[0].plan_text();
   };
   SessionOptions o = options("onebit");
-  std::vector<std::string> said;
-  EXPECT_TRUE(has(plan_of(o, &said), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(has(said[0], "0.1 MB for residuals and copies of the bucket of 'small' and 4 other tensors"))
-      << said[0];
+  std::vector<std::string> lines;
+  EXPECT_TRUE(has(plan_of(o, &lines), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(has(lines[0], "0.1 MB for residuals and copies of the bucket of 'small' and 4 other tensors"))
+      << lines[0];
   o.device = "on";
   EXPECT_TRUE(has(plan_of(o), "on the host: parts 0, 1, 2, 3, 4, 5, 6: chunks of fewer than 65536 "))
       << plan_of(o);
@@ -153,21 +153,21 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
     fake_gpu().reset(kilobytes);
     Ranks here(open_loop(1), options("onebit")), there(open_loop(1), options("onebit"));
     fake_gpu().set_memory(kilobytes << 10);
-    std::vector<std::string> said;
+    std::vector<std::string> lines;
     for (int k = 0; k < 2; ++k) {
       Bucket want(0, k), got(0, k);
       EXPECT_EQ(text(round(here[0], want, false)), "ok");
       EXPECT_EQ(text(round(there[0], got, true)), "ok");
       EXPECT_TRUE(want == got) << k;
       for (const std::string& line : there[0].messages())
-        if (has(line, " cannot allocate ")) said.push_back(line);
+        if (has(line, " cannot allocate ")) lines.push_back(line);
     }
-    for (const std::string& line : said) {
+    for (const std::string& line : lines) {
       parts += has(line, "runs on the host: a fake GPU cannot allocate ") ? 1 : 0;
       codecs += has(line, "onebit: on the host: a fake GPU cannot allocate ") ? 1 : 0;
-      EXPECT_EQ(std::ranges::count(said, line), 1) << line;
+      EXPECT_EQ(std::ranges::count(lines, line), 1) << line;
     }
-    EXPECT_EQ(said.empty(), !has(there[0].plan_text(), " cannot allocate "));
+    EXPECT_EQ(lines.empty(), !has(there[0].plan_text(), " cannot allocate "));
   }
   EXPECT_GT(parts, 0U);
   EXPECT_GT(codecs, 0U);
@@ -182,7 +182,7 @@ TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
     Ranks here(open_loop(1), options("onebit"));
     for (int k = 0; k < 2; ++k) EXPECT_EQ(text(round(here[0], want.emplace_back(0, k), false)), "ok");
   }
-  unsigned told = 0, passed = 0;
+  unsigned reported = 0, passed = 0;
   for (unsigned nth = 1;; nth += 1 + nth / 8) {
     fake_gpu().reset(nth);
     bool over = false;
@@ -207,16 +207,16 @@ TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
         EXPECT_TRUE(second == want[1]) << nth;
         ++passed;
       } else if (!status.ok()) {
-        ++told;
-        const bool asked_where = status.code() == Code::kInvalid && has(status.what(), " is in ");
-        EXPECT_TRUE(asked_where || status.code() == Code::kIo) << text(status);
-        EXPECT_TRUE(asked_where || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
+        ++reported;
+        const bool wrong_memory = status.code() == Code::kInvalid && has(status.what(), " is in ");
+        EXPECT_TRUE(wrong_memory || status.code() == Code::kIo) << text(status);
+        EXPECT_TRUE(wrong_memory || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
       }
       EXPECT_STREQ(fake_gpu().problem(), "");
     }
     if (over) break;
   }
-  EXPECT_GT(told, 5U);
+  EXPECT_GT(reported, 5U);
   RecordProperty("passed", static_cast<int>(passed));
   fake_gpu().reset(1);
 }

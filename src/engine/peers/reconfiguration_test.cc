@@ -171,7 +171,7 @@ TEST(Reconfiguration, what_a_peer_may_not_say) {
   };
   const auto piece = [](std::uint32_t number, std::uint32_t first, std::uint32_t whole) {
     return Fragment{number, first, whole,
-                    std::string(std::min<std::size_t>(whole - first, kMostFragment), ' ')};
+                    std::string(std::min<std::size_t>(whole - first, kMaxFragment), ' ')};
   };
   const Member member{.me = 1, .world = 3};
   const auto after = [&](std::vector<Fragment> before, Fragment f) {

@@ -388,7 +388,7 @@ TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
     for (const std::string_view codec : {"fp32", "fp8", "topk:ratio=0.01"}) {
       const Program few = arena(codec, strategy, 2), many = arena(codec, strategy, 200);
       const std::size_t each = few.arena_bytes / 2;
-      const std::size_t window = std::max(least_window({1, 4}), 3 * (each + 4 * kPart)) + each + 4 * kPart;
+      const std::size_t window = std::max(min_window({1, 4}), 3 * (each + 4 * kPart)) + each + 4 * kPart;
       EXPECT_LE(many.arena_bytes + 4 * many.staged_values, window) << codec << " by " << strategy;
       if (codec == "fp32") {
         EXPECT_LT(many.arena_bytes * 4, each * 200) << "the window limits the memory";

@@ -48,9 +48,9 @@ TEST(Window, PartsThatAreUnderWayTogetherDoNotOverlap) {
 
 TEST(Window, IsSmallerWhereAllRanksShareAHost) {
   const Hosts one = *Hosts::parse("4", 4), two = *Hosts::parse("2x2", 4);
-  EXPECT_EQ(least_window({0, 4, &one}), std::size_t{8} << 20);
-  EXPECT_EQ(least_window({0, 4, &two}), std::size_t{64} << 20);
-  EXPECT_EQ(least_window({0, 4}), std::size_t{64} << 20);
+  EXPECT_EQ(min_window({0, 4, &one}), std::size_t{8} << 20);
+  EXPECT_EQ(min_window({0, 4, &two}), std::size_t{64} << 20);
+  EXPECT_EQ(min_window({0, 4}), std::size_t{64} << 20);
 }
 
 TEST(Window, AnEarlierPartsPlaceIsTakenAgain) {

@@ -176,7 +176,7 @@ Report FailureDetector::report_to(Rank peer, std::uint32_t number) {
            .round = state_.rounds.uncommitted(),
            .received = p.received,
            .sent = p.sent,
-           .told = p.messages_sent};
+           .messages_sent = p.messages_sent};
   if (!waits()) return r;
   r.state = Report::State::kWorks;
   find_awaited();

@@ -151,8 +151,8 @@ TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
                              .part_values = 1000});
   ranks.each([&](Rank r) {
     for (int round = 0; round < 2; ++round) {
-      std::vector<float> usual(8000, 1.0F), urgent(1000, 2.0F);
-      const Tensor first{.key = "usual", .data = usual.data(), .n = usual.size()};
+      std::vector<float> normal(8000, 1.0F), urgent(1000, 2.0F);
+      const Tensor first{.key = "normal", .data = normal.data(), .n = normal.size()};
       const Tensor second{.key = "urgent", .data = urgent.data(), .n = urgent.size()};
       ranks[r].trace(round == 1);
       const Result<Ticket> a = ranks[r].sync({&first, 1}), b = ranks[r].sync({&second, 1});

@@ -181,19 +181,19 @@ TEST(Recorder, CallersMarkWhatTheyDo) {
 
 // The promise `bounded`.
 TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
-  constexpr std::size_t kMost = 65'536;
+  constexpr std::size_t kMaxEvents = 65'536;
   engine::Recorder recorder(1);
   recorder.trace(true);
   const std::string_view op = recorder.name("mark");
-  for (std::size_t i = 0; i < kMost + 100; ++i) {
+  for (std::size_t i = 0; i < kMaxEvents + 100; ++i) {
     const auto at = static_cast<std::int64_t>(i);
     recorder.call(op, 0, at, at);
   }
   EXPECT_EQ(recorder.total().events_lost, 100U);
   const std::vector<TraceEvent> events = recorder.take_trace();
-  ASSERT_EQ(events.size(), kMost);
+  ASSERT_EQ(events.size(), kMaxEvents);
   EXPECT_EQ(events.front().end_ns, 100);
-  EXPECT_EQ(events.back().end_ns, static_cast<std::int64_t>(kMost) + 99);
+  EXPECT_EQ(events.back().end_ns, static_cast<std::int64_t>(kMaxEvents) + 99);
   recorder.call(op, 0, 7, 7);
   EXPECT_EQ(recorder.take_trace().size(), 1U) << "tracing continues after take_trace()";
   recorder.trace(false);
@@ -202,17 +202,17 @@ TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
 }
 
 TEST(Recorder, OfAFileKeepsTheFirstEventsAndCountsTheOthers) {
-  constexpr std::size_t kMost = 262'144;
+  constexpr std::size_t kMaxEvents = 262'144;
   engine::Recorder recorder(1);
   recorder.keep();
   const std::string_view op = recorder.name("mark");
-  for (std::size_t i = 0; i < kMost + 100; ++i) {
+  for (std::size_t i = 0; i < kMaxEvents + 100; ++i) {
     const auto at = static_cast<std::int64_t>(i);
     recorder.call(op, 0, at, at);
   }
   EXPECT_TRUE(recorder.take_trace().empty()) << "take_trace() does not return the recording for a file";
   const engine::Recorder::Recording kept = recorder.kept();
-  ASSERT_EQ(kept.events.size(), kMost);
+  ASSERT_EQ(kept.events.size(), kMaxEvents);
   EXPECT_EQ(kept.lost, 100U);
   EXPECT_EQ(kept.events.front().end_ns, 0);
 }

@@ -122,16 +122,16 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
     int pipe[2] = {-1, -1};
     static void ended(void* user, uint64_t ticket, const tithe_error* how) {
       const auto code = static_cast<unsigned char>(how->code);
-      const unsigned char told[2] = {static_cast<unsigned char>(ticket), code};
-      EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], told, 2), 2);
+      const unsigned char message[2] = {static_cast<unsigned char>(ticket), code};
+      EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], message, 2), 2);
     }
     // The ticket and its status code.
     std::pair<uint64_t, int> next() {
       pollfd wait{.fd = pipe[0], .events = POLLIN, .revents = 0};
-      unsigned char told[2] = {};
+      unsigned char message[2] = {};
       EXPECT_EQ(::poll(&wait, 1, 10'000), 1);
-      EXPECT_EQ(read(pipe[0], told, 2), 2);
-      return {told[0], told[1]};
+      EXPECT_EQ(read(pipe[0], message, 2), 2);
+      return {message[0], message[1]};
     }
   } programs[2];
   tithe_transport* transports[2];

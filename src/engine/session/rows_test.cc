@@ -64,7 +64,7 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
 TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
   constexpr std::size_t kRows = 60, kCols = 37;
   for (const Strategy* strategy : all_strategies())
-    for (const bool told : {true, false}) {
+    for (const bool has_rows : {true, false}) {
       Ranks ranks(open_loop(3), {.codec = "powersgd:rank=3",
                                  .strategy = std::string(strategy->name),
                                  .lanes = 0,
@@ -77,7 +77,7 @@ TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
       ranks.each([&](Rank r) {
         std::vector<float> v(kRows * kCols);
         for (std::size_t i = 0; i < v.size(); ++i) v[i] = outer(r, i);
-        const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = told ? kCols : 0};
+        const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = has_rows ? kCols : 0};
         const Result<Ticket> ticket = ranks[r].sync({&t, 1});
         ASSERT_TRUE(ticket.ok()) << text(ticket.status());
         ASSERT_TRUE(ranks[r].wait(*ticket).ok());
@@ -88,7 +88,7 @@ TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
           error += (v[i] - want) * (v[i] - want);
           energy += want * want;
         }
-        if (told)
+        if (has_rows)
           EXPECT_LT(error / energy, 1e-9) << strategy->name;
         else
           EXPECT_GT(error / energy, 0.1) << strategy->name;

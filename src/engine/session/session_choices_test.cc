@@ -286,17 +286,17 @@ std::string without_links(std::string plan) {
 constexpr std::uint64_t kTenGbit = 1'250'000'000;
 
 TEST(SessionChoices, ALinkThatTheTransportFindsIsAsOneThatIsSaid) {
-  Ranks told(open_loop(4), {.codec = "fp8", .link = "10Gb/s", .lanes = 0});
+  Ranks stated(open_loop(4), {.codec = "fp8", .link = "10Gb/s", .lanes = 0});
   Ranks finds(found(kTenGbit), {.codec = "fp8", .lanes = 0});
   const std::string plan = plan_of(finds);
   EXPECT_TRUE(
       has(plan, "links of 10 Gbit/s, as reported by the drivers of all ranks; link= overrides this rate\n"))
       << plan;
-  EXPECT_EQ(without_links(plan), plan_of(told));
-  Ranks said(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  EXPECT_EQ(without_links(plan), plan_of(stated));
+  Ranks configured(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "the configured link overrides the detected one";
-  EXPECT_NE(plan_of(said), without_links(plan));
+  EXPECT_EQ(plan_of(configured), plan_of(slow)) << "the configured link overrides the detected one";
+  EXPECT_NE(plan_of(configured), without_links(plan));
 }
 
 TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
@@ -314,10 +314,11 @@ TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
     EXPECT_EQ(plan_of(again), plan) << "the state contains the link";
     EXPECT_EQ(*again[0].state(), *again[0].state());
   }
-  Ranks said(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  Ranks configured(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
-  said.each([&](Rank r) { EXPECT_TRUE(said[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "a configured link overrides the link of the state";
+  configured.each(
+      [&](Rank r) { EXPECT_TRUE(configured[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
+  EXPECT_EQ(plan_of(configured), plan_of(slow)) << "a configured link overrides the link of the state";
 }
 
 }  // namespace

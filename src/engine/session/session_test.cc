@@ -22,12 +22,12 @@
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
-std::atomic<std::int64_t> g_held{0};        // bytes
-std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: larger allocations fail
+std::atomic<std::int64_t> g_held{0};                  // bytes
+std::atomic<std::size_t> g_max_allocation{SIZE_MAX};  // bytes: larger allocations fail
 
 void* allocate(std::size_t n, std::size_t align) {
   if (g_counting) ++g_allocations;
-  if (n > g_most) throw std::bad_alloc();
+  if (n > g_max_allocation) throw std::bad_alloc();
   void* p =
       align == 0 ? std::malloc(n > 0 ? n : 1) : std::aligned_alloc(align, (n + align - 1) / align * align);
   if (p == nullptr) throw std::bad_alloc();
@@ -50,7 +50,7 @@ void release(void* p) {
 namespace tithe {
 
 std::int64_t testing::allocated_bytes() { return g_held; }
-void testing::limit_allocations(std::size_t bytes) { g_most = bytes; }
+void testing::limit_allocations(std::size_t bytes) { g_max_allocation = bytes; }
 
 namespace {
 

@@ -101,13 +101,13 @@ TEST(Session, ARefusedBucketIsNotRemembered) {
 
 // Such a bucket would belong to this round or the next, depending on timing, so ranks could differ.
 TEST(Session, HandingOverDuringACommitIsRefused) {
-  std::atomic<bool> ends{false}, told{false};
+  std::atomic<bool> ends{false}, refused{false};
   Ranks ranks(open_loop(2), {.codec = "fp32"}, [&](Rank r, SessionOptions& mine) {
     if (r == 0) mine.interrupted = [&] { return ends = true, false; };
   });
   ranks.each([&](Rank r) {
     Floats a = wave(3000, r, 0), b = wave(3000, r, 0);
-    while (r == 1 && !told) std::this_thread::yield();
+    while (r == 1 && !refused) std::this_thread::yield();
     ASSERT_TRUE(hand_over(ranks[r], "a", a).ok());
     std::thread other([&] { EXPECT_TRUE(ranks[r].commit().ok()); });
     if (r == 0) {
@@ -116,7 +116,7 @@ TEST(Session, HandingOverDuringACommitIsRefused) {
       EXPECT_EQ(s.code(), Code::kInvalid);
       EXPECT_TRUE(testing::has(s.what(), "commit() of round 0 is running on another thread")) << text(s);
       EXPECT_TRUE(same_bits(b, wave(3000, 0, 0)));
-      told = true;
+      refused = true;
     }
     other.join();
     ASSERT_TRUE(hand_over(ranks[r], "b", b).ok());

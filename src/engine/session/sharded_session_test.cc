@@ -146,16 +146,18 @@ TEST(ShardedSession, WrongCallsAreRefusedAndNothingIsWritten) {
   Ranks ranks(open_loop(2), with("fp8"));
   Session& session = ranks[0];
   Floats v = ramp(10, 0);
-  const auto said = [&](RoundKind kind, const Cuts& bounds) {
+  const auto bounds_error = [&](RoundKind kind, const Cuts& bounds) {
     const Status s = refusal(session, kind, {.key = "w", .data = v.data(), .n = 10, .bounds = bounds});
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_EQ(v, ramp(10, 0));
     return s.what();
   };
-  EXPECT_EQ(said(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3 bounds, from 0 to 10");
-  EXPECT_EQ(said(kScatter, {0, 5, 9}), "tensor 'w' has bounds from 0 to 9; bounds must go from 0 to 10");
-  EXPECT_EQ(said(kGather, {1, 5, 10}), "tensor 'w' has bounds from 1 to 10; bounds must go from 0 to 10");
-  EXPECT_EQ(said(RoundKind::kAllReduce, {0, 5, 10}),
+  EXPECT_EQ(bounds_error(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3 bounds, from 0 to 10");
+  EXPECT_EQ(bounds_error(kScatter, {0, 5, 9}),
+            "tensor 'w' has bounds from 0 to 9; bounds must go from 0 to 10");
+  EXPECT_EQ(bounds_error(kGather, {1, 5, 10}),
+            "tensor 'w' has bounds from 1 to 10; bounds must go from 0 to 10");
+  EXPECT_EQ(bounds_error(RoundKind::kAllReduce, {0, 5, 10}),
             "tensor 'w' has bounds: pass bounds only to reduce_scatter and all_gather");
   Ranks three(open_loop(3), with("fp8"));
   const Cuts falls = {0, 7, 5, 10};

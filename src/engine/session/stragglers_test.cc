@@ -51,7 +51,7 @@ TEST(Stragglers, OneIsNamedWithWhatItCosts) {
 TEST(Stragglers, NobodyIsLateWhereAllAreOrByNoise) {
   StragglerDetector detector(0.25, 4);
   EXPECT_EQ(after(detector, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
-  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than kLeastLate";
+  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than kMinLate";
   EXPECT_EQ(after(detector, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
   StragglerDetector off(0, 2), alone(0.25, 1);
   const std::array<std::uint64_t, 2> two{0, 1000 * kMs};

@@ -97,7 +97,7 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
 constexpr std::size_t kAtKind = 26;  // docs/reference/format.md: phase
 
 // The k-th control message of rank 1 to rank 0 has a flipped bit. Its tag is invalid, so rank 0 must ignore it. The
-// next message with a count (Report::told) shows that one is missing.
+// next message with a count (Report::messages_sent) shows that one is missing.
 class Damages final : public testing::ForwardingTransport {
  public:
   Damages(std::unique_ptr<Transport> line, int which) : ForwardingTransport(std::move(line)), which_(which) {}

@@ -67,10 +67,10 @@ TEST(TraceFile, IsNamedByItsRank) {
 
 TEST(TraceFile, early) {
   const Folder folder;
-  for (const std::string& asked : {folder / "nowhere/trace.json", folder / "folder.json"}) {
+  for (const std::string& pattern : {folder / "nowhere/trace.json", folder / "folder.json"}) {
     fs::create_directories(folder.path / "folder.rank0.json");
     auto ranks = open_loop(1);
-    const auto opened = Session::open(std::move(ranks[0]), {.trace = asked});
+    const auto opened = Session::open(std::move(ranks[0]), {.trace = pattern});
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.status().code(), Code::kIo);
     EXPECT_NE(opened.status().what().find(".rank0.json"), std::string::npos) << opened.status().what();
@@ -136,8 +136,8 @@ TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
 
 TEST(TraceFile, own) {
   const Folder folder;
-  const std::string asked = folder / "g.json";
-  for (int session = 0; session < 2; ++session) Ranks(open_loop(2), {.trace = asked});
+  const std::string pattern = folder / "g.json";
+  for (int session = 0; session < 2; ++session) Ranks(open_loop(2), {.trace = pattern});
   EXPECT_EQ(folder.names(),
             (std::set<std::string>{"g.2.rank0.json", "g.2.rank1.json", "g.rank0.json", "g.rank1.json"}));
 }

@@ -96,7 +96,7 @@ class Play:
                 rank.go()
         for rank in (ranks[v] for v in self.victims):
             if not rank.until("gate", 60):
-                return f"rank {rank.number}: {[t for _, t in rank.said][-3:]}"
+                return f"rank {rank.number}: {[t for _, t in rank.lines][-3:]}"
         if self.phase != "encode":
             time.sleep(0.1)
         return None
@@ -152,25 +152,25 @@ class Play:
 
     def books(self, everyone, survivors, returned, struck):
         """Checks the sums of the ranks' records."""
-        steps = {id(r): [Step(when, text) for when, text in r.said if text.startswith("step ")] for r in everyone}
+        steps = {id(r): [Step(when, text) for when, text in r.lines if text.startswith("step ")] for r in everyone}
         rounds, mismatches = {}, []
         for step in itertools.chain.from_iterable(steps.values()):
             rounds.setdefault((step.epoch, step.number), []).append(step)
         whole = 0
-        for (epoch, number), said in sorted(rounds.items()):
+        for (epoch, number), committed in sorted(rounds.items()):
             where = f"epoch {epoch} step {number}"
-            if len({(s.members, s.hash) for s in said}) != 1:
+            if len({(s.members, s.hash) for s in committed}) != 1:
                 mismatches.append(f"{where}: members or results differ")
-            elif len(said) == len(said[0].members):  # otherwise a rank was lost during its commit
+            elif len(committed) == len(committed[0].members):  # otherwise a rank was lost during its commit
                 whole += 1
-                if sum(s.put + s.had for s in said) != said[0].result + sum(s.kept for s in said):
+                if sum(s.put + s.had for s in committed) != committed[0].result + sum(s.kept for s in committed):
                     mismatches.append(f"{where}: the ledger does not balance")
         for r in everyone:
             mismatches += [f"rank {r.number} {text}" for text in unkept(steps[id(r)], len(returned))]
         finals = {r.line("done ") for r in survivors + returned if r.line("done ")}
         after = []
         for r in survivors:
-            begins = next((when for when, text in r.said if text.startswith("epoch ") and when > struck), None)
+            begins = next((when for when, text in r.lines if text.startswith("epoch ") and when > struck), None)
             if begins is not None:
                 after += [s.when - struck for s in steps[id(r)] if s.when > begins][:1]
         stopped = [r for r in survivors if not r.line("done ")]

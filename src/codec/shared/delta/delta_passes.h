@@ -60,7 +60,7 @@ constexpr Symbol symbol_of(unsigned z) {
 constexpr unsigned extra_bits_of(unsigned symbol) {
   return symbol < kDirect ? 0 : kDirectBits - 1 + (symbol - kDirect) / 2;
 }
-constexpr unsigned least_of(unsigned symbol) {
+constexpr unsigned min_of_symbol(unsigned symbol) {
   return symbol < kDirect ? symbol : (2U | ((symbol - kDirect) & 1U)) << extra_bits_of(symbol);
 }
 
