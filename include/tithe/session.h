@@ -19,7 +19,7 @@
 //   threads   one thread at a time calls a session, with exceptions: calls of sync(), wait(), poll(), commit(),
 //             stats(), propose() and proposal() from several threads are serialised, but sync() during a commit() is
 //             refused; cancel() may run at the same time as any call
-//   asked     poll() returns without waiting whether a bucket holds its result; SessionOptions::ended is called once
+//   polled    poll() returns without waiting whether a bucket holds its result; SessionOptions::ended is called once
 //             for each ticket
 //   regrouped a world of other ranks can continue from saved states: a rank that is still there keeps its residual, the
 //             residual of a lost rank is spread or booked, and the ledger includes both (restore with several states)

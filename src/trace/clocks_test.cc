@@ -34,7 +34,7 @@ void expect_causal(const std::vector<RankTrace>& traces, const std::vector<Clock
   }
 }
 
-TEST(Clocks, bounded) {
+TEST(Clocks, ErrorsBoundTheTrueOffsets) {
   for (const std::uint64_t seed : {1, 2, 3})
     for (const int world : {1, 2, 5}) {
       const SyntheticJob job{
@@ -60,7 +60,7 @@ TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
   EXPECT_EQ(clocks[1].error_ns(), job.min_transit_ns);
 }
 
-TEST(Clocks, causal) {
+TEST(Clocks, NoFrameArrivesBeforeItIsSent) {
   for (const bool one_way : {false, true}) {
     const SyntheticJob job{
         .world = 6, .ahead = {0, 800'000, -900'000, 70'000, 5, -5'000'000}, .one_way = one_way};
@@ -79,7 +79,7 @@ TEST(Clocks, AreAlignedAlongARing) {
   }
 }
 
-TEST(Clocks, drift) {
+TEST(Clocks, DriftIsCorrected) {
   // 40 ppm over a minute are 2.4 ms; a frame takes some 0.05 ms.
   const SyntheticJob job{.world = 3,
                          .ahead = {0, 2'000'000, -1'000'000},

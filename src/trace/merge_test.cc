@@ -88,7 +88,7 @@ void expect_sound(const Json& json) {
   EXPECT_EQ(arrived, arrows.size());
 }
 
-TEST(Merge, whole) {
+TEST(Merge, ContainsAllEventsOfAllRanks) {
   const testing::SyntheticJob job{.world = 3, .ahead = {0, 9'000'000'000, -9'000'000'000}};
   const std::vector<RankTrace> traces = job.traces();
   const Json json = merged(traces);
@@ -107,7 +107,7 @@ TEST(Merge, whole) {
   EXPECT_EQ(count["commit"], 8 * 3U);
 }
 
-TEST(Merge, transfer) {
+TEST(Merge, ReceivesBeginAtTheSendAndEndAtTheArrival) {
   const testing::SyntheticJob job{.ahead = {0, 5'000'000}, .rounds = 4, .spread_ns = 0};
   int seen = 0;
   std::map<std::tuple<std::uint32_t, int>, std::int64_t> sent;

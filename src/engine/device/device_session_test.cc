@@ -30,7 +30,7 @@ class Codecs : public OnGpus, public ::testing::WithParamInterface<const char*> 
 
 // In `there`, the bucket of rank 0 alternates between the GPU and the host, and the bucket of rank 1 is on the GPU.
 // In `here`, all buckets are on the host.
-TEST_P(Codecs, GiveTheSameBitsWhereverTensorsLie) {
+TEST_P(Codecs, GiveTheSameBitsOnHostAndGpu) {
   for (const auto& [strategy, lanes] : {std::pair{"ring", 0}, {"gather", 2}}) {
     SessionOptions o = options(GetParam());
     o.strategy = strategy;
@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                                            "bf16"),
                          [](const auto& of) { return std::to_string(of.index); });
 
-TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
+TEST_F(OnGpus, ThePlanGivesThePathOfEachPartAndTheReason) {
   const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* lines = nullptr) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
@@ -92,7 +92,7 @@ TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
       has(plan_of(options("zip")), ": tithe generates no kernels for this codec with these settings\n"));
 }
 
-TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
+TEST_F(OnGpus, TensorsInWrongMemoryAreRefusedBeforeAnyWork) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "the machine may have one GPU";
   fake_gpu().set_devices(2);
   Ranks one(open_loop(1), options("onebit"));
@@ -117,7 +117,7 @@ TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
   EXPECT_EQ(text(one[0].commit()), "ok");
 }
 
-TEST_F(OnGpus, WordsForTheOptionAreRefused) {
+TEST_F(OnGpus, InvalidValuesOfTheOptionAreRefused) {
   for (const char* wrong : {"", "yes", "on,least=", "on,least=0", "on,least=-1", "on,least=1k", "ON"}) {
     SessionOptions o = options("onebit");
     o.device = wrong;
@@ -175,7 +175,7 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
 }
 
 // Every call of the driver fails once: either the round's result is right, or the session ends with an error.
-TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
+TEST_F(OnGpus, EachDriverFailureIsReportedOrHarmless) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   std::vector<Bucket> want;
   {
@@ -272,7 +272,7 @@ TEST_F(OnGpus, AFailureInSyncEndsTheSession) {
   fake_gpu().reset(1);
 }
 
-TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
+TEST_F(OnGpus, TheCInterfaceAcceptsGpuTensorsAndUndo) {
   std::vector<std::vector<float>> kept;
   for (const bool there : {false, true}) {
     tithe_transport* transport = nullptr;

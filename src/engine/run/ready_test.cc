@@ -64,7 +64,7 @@ class Jobs {
   Choices choices_;
 };
 
-TEST(Ready, first) {
+TEST(Ready, first_is_the_most_urgent_step) {
   Jobs jobs(R"({"late": {"priority": 1}})");
   Job& early = jobs.add("early", 4000);
   Job& late = jobs.add("late", 2000);
@@ -89,7 +89,7 @@ TEST(Ready, first) {
 }
 
 // Buckets of equal priority run in the order of their start, part by part. Each round has its own order.
-TEST(Ready, BucketsInTheirOrder) {
+TEST(Ready, BucketsOfEqualPriorityRunInTheirOrder) {
   Jobs jobs;
   Job* a = &jobs.add("a", 3000);
   Job* b = &jobs.add("b", 3000);
@@ -117,7 +117,7 @@ TEST(Ready, BucketsInTheirOrder) {
 }
 
 // A new layout is added while others run; its priority is between theirs.
-TEST(Ready, ALayoutComesWhileOthersRun) {
+TEST(Ready, ALayoutCanBeAddedDuringARound) {
   Jobs jobs(R"({"a": {"priority": 4}, "b": {"priority": -3}, "c": {"priority": 2}})");
   Job& a = jobs.add("a", 2000);
   Job& b = jobs.add("b", 2000);
@@ -132,7 +132,7 @@ TEST(Ready, ALayoutComesWhileOthersRun) {
   EXPECT_EQ(jobs.queue.active(), 0);
 }
 
-TEST(Ready, ClearLeavesNothing) {
+TEST(Ready, ClearRemovesAllSteps) {
   Jobs jobs;
   Job& a = jobs.add("a", 3000);
   jobs.begin(a);
@@ -142,7 +142,7 @@ TEST(Ready, ClearLeavesNothing) {
 }
 
 // The same in a session. Without lanes no step runs before wait(), so the first step does not depend on timing.
-TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
+TEST(Ready, ALateBucketOfHighPriorityRunsFirst) {
   Ranks ranks(open_loop(2), {.codec = "fp8",
                              .strategy = "server",
                              .choices = R"({"urgent": {"codec": "fp8", "priority": 1}})",

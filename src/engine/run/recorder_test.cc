@@ -82,7 +82,7 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
 }
 
 // commit() waits for buckets without a waiting caller: the lane that finishes the last bucket ends this rank's work.
-TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
+TEST(Recorder, CommitIsOneEventForAllBuckets) {
   for (const int lanes : {0, 2}) {
     Ranks ranks(open_loop(3),
                 {.codec = "fp32", .strategy = "server", .lanes = lanes, .average = false, .min_values = 0});
@@ -113,7 +113,7 @@ TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
 }
 
 // A step is ready when all steps that it waits for have run, so not before the bucket's hand-over.
-TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
+TEST(Recorder, AStepIsReadyWhenItsPredecessorsHaveRun) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server", .min_values = 0, .part_values = 2000});
   ranks.each([&](Rank r) {
     ranks[r].trace(true);
@@ -138,7 +138,7 @@ TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
   });
 }
 
-TEST(Recorder, EventsBearTheKeyOfTheirPartsFirstTensor) {
+TEST(Recorder, EventsContainTheKeyOfTheFirstTensorOfTheirPart) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server"});
   ranks.each([&](Rank r) {
     ranks[r].trace(true);
@@ -159,7 +159,7 @@ TEST(Recorder, EventsBearTheKeyOfTheirPartsFirstTensor) {
   });
 }
 
-TEST(Recorder, CallersMarkWhatTheyDo) {
+TEST(Recorder, CallersCanAddMarks) {
   Ranks one(open_loop(1), {.codec = "fp32"});
   Session& session = one[0];
   EXPECT_FALSE(session.tracing());
@@ -201,7 +201,7 @@ TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
   EXPECT_TRUE(recorder.take_trace().empty());
 }
 
-TEST(Recorder, OfAFileKeepsTheFirstEventsAndCountsTheOthers) {
+TEST(Recorder, AFileRecordingKeepsTheFirstEventsAndCountsTheOthers) {
   constexpr std::size_t kMaxEvents = 262'144;
   engine::Recorder recorder(1);
   recorder.keep();

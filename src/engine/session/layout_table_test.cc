@@ -42,7 +42,7 @@ class LayoutTableOfOneRank : public ::testing::Test {
   Choices choices_ = choices_for("bf16");
 };
 
-TEST_F(LayoutTableOfOneRank, once) {
+TEST_F(LayoutTableOfOneRank, once_a_known_layout_is_found_by_its_hash) {
   EXPECT_EQ(find(bucket({"a", "b"})), nullptr);
   LayoutEntry& ab = add(bucket({"a", "b"}));
   EXPECT_EQ(find(bucket({"a", "b"})), &ab);
@@ -67,7 +67,7 @@ TEST_F(LayoutTableOfOneRank, ANewLayoutMustAgreeWithTheKnownTensors) {
   EXPECT_EQ(code(bucket({"c"}), RoundKind::kReduceScatter), Code::kOk);
 }
 
-TEST_F(LayoutTableOfOneRank, ATensorIsInARoundOnce) {
+TEST_F(LayoutTableOfOneRank, ATensorCanBeInARoundOnlyOnce) {
   LayoutEntry& ab = add(bucket({"a", "b"}));
   LayoutEntry& b = add(bucket({"b"}));
   EXPECT_FALSE(layouts_.any_open());
@@ -80,7 +80,7 @@ TEST_F(LayoutTableOfOneRank, ATensorIsInARoundOnce) {
   EXPECT_EQ(layouts_.check_new(bucket({"a"}), kSum, store_, 0).code(), Code::kInvalid);
 }
 
-TEST_F(LayoutTableOfOneRank, bounded) {
+TEST_F(LayoutTableOfOneRank, bounded_an_unused_layout_is_removed) {
   LayoutEntry& ab = add(bucket({"a", "b"}));
   ab.begin(1, 0);
   for (const std::string_view key : {"a", "b"}) store_.of(key).used = 1 + LayoutTable::kRoundsToForget;

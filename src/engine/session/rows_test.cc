@@ -14,7 +14,7 @@ namespace {
 using testing::Ranks;
 using testing::text;
 
-TEST(Rows, CutsFallBetweenThem) {
+TEST(Rows, CutsFallBetweenRows) {
   for (const std::size_t n : {1000U, 1003U})
     for (const std::size_t pieces : {1U, 3U, 7U, 16U}) {
       std::size_t before = 0;
@@ -31,7 +31,7 @@ TEST(Rows, CutsFallBetweenThem) {
   EXPECT_EQ(cut_at(1000, 1000, 1, 3), 333U) << "one row: a vector";
 }
 
-TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
+TEST(Rows, ThePlanPassesRowsToCodecsThatUseThem) {
   const PlanTensor bucket[] = {{"a", 6000, 60}, {"b", 5000, 5000}, {"c", 4800, 0}};
   const auto plan = [&](const char* codec) {
     return make_plan(bucket, Choices::of({.spec = *parse_spec(codec),
@@ -61,7 +61,7 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
 
 // A sum of outer products, one per rank: a matrix of low rank if its row length is known, of high rank with another
 // row length.
-TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
+TEST(Rows, PowerSgdIsExactForALowRankTensorOfKnownShape) {
   constexpr std::size_t kRows = 60, kCols = 37;
   for (const Strategy* strategy : all_strategies())
     for (const bool has_rows : {true, false}) {

@@ -177,7 +177,7 @@ TEST(Session, MomentumFollowsItsDefinition) {
 }
 
 // The residual decays every round; a sent value is sent undecayed.
-TEST(Session, DecayForgetsAPartOfWhatWaits) {
+TEST(Session, DecayReducesTheResidualEveryRound) {
   Ranks ranks(open_loop(2),
               {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
   ranks.each([&](Rank r) {
@@ -194,7 +194,7 @@ TEST(Session, DecayForgetsAPartOfWhatWaits) {
   });
 }
 
-TEST(Session, MomentumReachesTensorsThatTravelRaw) {
+TEST(Session, MomentumAppliesToUncompressedTensors) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1,feedback=momentum,mu=0.5", .min_values = 1000});
   ranks.each([&](Rank r) {
     for (const float want : {2.0F, 3.0F, 3.5F}) {
@@ -232,7 +232,7 @@ TEST(Session, ResidualsFollowTheirKeys) {
     }
 }
 
-TEST(Session, AKeyOfTheOpenRoundIsRefusedUntilItIsCommitted) {
+TEST(Session, AKeyIsRefusedTwiceInARound) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
     for (int step = 0; step < 3; ++step) {
@@ -252,7 +252,7 @@ TEST(Session, AKeyOfTheOpenRoundIsRefusedUntilItIsCommitted) {
   });
 }
 
-TEST(Session, RefusesWhatMakesNoSense) {
+TEST(Session, RefusesInvalidOptionsAndCalls) {
   const auto refused = [](const SessionOptions& o) {
     return Session::open(std::move(open_loop(1)[0]), o).status();
   };
@@ -369,7 +369,7 @@ TEST(Session, steady_rounds_allocate_nothing) {
   }
 }
 
-TEST(Session, SteadyRoundsAllocateNothingWhileTheyAreTraced) {
+TEST(Session, SteadyRoundsAllocateNothingWhileTracing) {
   for (const int lanes : {0, 2}) {
     int least = 1;
     for (int attempt = 0; attempt < 5 && least > 0; ++attempt)
