@@ -40,7 +40,7 @@ typical = 0.5
   EXPECT_TRUE(c->states_costs());
   const Costs before = assumed_costs(), costs = c->costs(before);
   EXPECT_DOUBLE_EQ(costs.step, 10e-6);
-  EXPECT_DOUBLE_EQ(costs.check_byte, 0.25e-9);
+  EXPECT_DOUBLE_EQ(costs.checksum_byte, 0.25e-9);
   EXPECT_EQ(costs.long_messages, (LongMessages{SendProtocol::kRendezvous, 4096}));
   EXPECT_EQ(costs.post, before.post);
   for (const auto& [name, assumed] : before.codecs) {

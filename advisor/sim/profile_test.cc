@@ -29,7 +29,7 @@ Profile some() {
   p.costs.turn = 3e-6;
   p.costs.slice = 4e-4;
   p.costs.move = 4e-3;
-  p.costs.check_byte = 1e-10;
+  p.costs.checksum_byte = 1e-10;
   p.costs.many_to_one = 0.87;
   p.costs.long_messages = {SendProtocol::kPosted, 8192};
   p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},

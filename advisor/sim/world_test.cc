@@ -121,7 +121,7 @@ void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec
                    std::size_t part, SendProtocol leave = SendProtocol::kEager) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
   Costs costs = default_costs();
-  costs.check_byte = 1e-10;
+  costs.checksum_byte = 1e-10;
   costs.send_byte = costs.receive_byte = 2e-10;
   costs.long_messages = {leave, 8192};
   const Result<Cluster> cluster =

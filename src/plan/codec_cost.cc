@@ -108,7 +108,7 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
   const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
   return {
       .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
-                 kCheckByte * sent_by_rank,
+                 kChecksumByte * sent_by_rank,
       .inside = ranks == 1 ? 0 : inside / inside_rate,
       .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
       .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),

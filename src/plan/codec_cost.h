@@ -5,7 +5,7 @@
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + (shares that a rank sends, and its own share of the result) * merge (codec_cost.def);
-//                   plus kCheckByte per sent byte, for the checksum
+//                   plus kChecksumByte per sent byte, for the checksum
 //   inside    I n   I = bytes per value between ranks of a host / the link's rate inside, or kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; only kManyToOne of that rate if
 //                   several hosts send to one rank
@@ -48,7 +48,7 @@ inline constexpr double kInsideRate = 1e10;
 // frame that it sends and one that it receives, unless the link's time per frame is smaller.
 inline constexpr double kOfMessage = 3e-6, kHandling = 3 * kOfMessage;
 // Seconds per byte for the checksum.
-inline constexpr double kCheckByte = 0.05e-9;
+inline constexpr double kChecksumByte = 0.05e-9;
 // The share of a link's rate that remains if several hosts send to one rank at the same time
 // (lab/results/truth.md).
 inline constexpr double kManyToOne = 0.9;

@@ -95,8 +95,8 @@ Finding transport(const TransportKind& kind) {
   for (const std::string& lack : found.problems) f.cure += (f.cure.empty() ? "" : "; ") + lack;
   if (!tried.ok()) f.cure += (f.cure.empty() ? "" : "; ") + tried.what();
   f.details = {{"version", found.version},
-               {"ways", found.devices},
-               {"lacks", found.problems},
+               {"devices", found.devices},
+               {"problems", found.problems},
                {"tried", tried.ok() ? Json(!found.devices.empty()) : Json(tried.what())}};
   return f;
 }

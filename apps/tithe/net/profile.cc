@@ -69,7 +69,7 @@ std::string text_of(const sim::Profile& p, const ProfileArgs& args) {
       "assumed     {}\n",
       args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.step * 1e6, p.costs.bucket * 1e6,
       p.costs.post * 1e6, p.costs.turn * 1e6, p.costs.send_byte * 1e9, p.costs.wake * 1e6,
-      p.costs.slice * 1e3, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
+      p.costs.slice * 1e3, p.costs.checksum_byte * 1e9, p.links.size() - failed, p.links.size(),
       latency * 1e6 / static_cast<double>(std::max<std::size_t>(1, p.links.size() - failed)), least / 1e6,
       most / 1e6, p.together_bytes_per_second / 1e6,
       p.mutual_bytes_per_second > 0 ? fmt::format(", {:.1f} to each other", p.mutual_bytes_per_second / 1e6)

@@ -38,7 +38,7 @@ constexpr const char* kLikeRank0 = "codecs, of processors other than rank 0's";
 // A rank's findings, which it leaves on the board for rank 0.
 struct Found {
   double machine, processor;  // which it is, and its kind: hashes
-  double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
+  double step, bucket, post, wake, slice, checksum_byte, copy_value, byte_cpu;
   bench::FoundTogether together;
   double spread;
 };
@@ -128,15 +128,15 @@ class ProfileRank {
     std::vector<float> to(kBytes / 4);
     std::uint64_t sum = 0;
     static_cast<void>(board_.barrier());
-    mine.check_byte = median_seconds(
-                          9,
-                          [&] {
-                            const double begin = thread_seconds();
-                            sum += checksum(ByteView(bytes).first(56), bytes);
-                            return thread_seconds() - begin;
-                          },
-                          spread_) /
-                      kBytes;
+    mine.checksum_byte = median_seconds(
+                             9,
+                             [&] {
+                               const double begin = thread_seconds();
+                               sum += checksum(ByteView(bytes).first(56), bytes);
+                               return thread_seconds() - begin;
+                             },
+                             spread_) /
+                         kBytes;
     mine.copy_value = median_seconds(
                           9,
                           [&] {
@@ -239,7 +239,7 @@ class ProfileRank {
         fp32 == nullptr
             ? 0
             : (fp32->encode.at(each) + fp32->store.at(each) + (others)*fp32->merge.at(each)) / each;
-    const double checks = 4 * mine.check_byte * (1 + others);
+    const double checks = 4 * mine.checksum_byte * (1 + others);
     const double per_value = std::max(0.0, (bytes_many - bytes_few) / values - codec - checks);
     mine.byte_cpu = others > 0 ? per_value / (4 * 2 * others) : 0;  // half to send, half to receive
     return board_.barrier() ? Status{} : stopped();
@@ -307,7 +307,7 @@ class ProfileRank {
     p.costs.bucket = median(&Found::bucket);
     p.costs.slice = median(&Found::slice);
     p.costs.move = seconds_of_tick();
-    p.costs.check_byte = median(&Found::check_byte);
+    p.costs.checksum_byte = median(&Found::checksum_byte);
     p.costs.copy_value = median(&Found::copy_value);
     const sim::Costs assumed = sim::assumed_costs();
     if (ranks_equal(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);

@@ -35,7 +35,7 @@ Result<Report> list_transports(const TransportsArgs& args) {
                                          {"usable", usable.ok()},
                                          {"why_not", usable.ok() ? Json() : Json(usable.what())},
                                          {"version", found.version},
-                                         {"ways", found.devices},
+                                         {"devices", found.devices},
                                          {"options", options},
                                          {"examples", kind->examples}});
   }

@@ -77,17 +77,17 @@ class TcpProtocol : public ::testing::Test {
   }
   void say(const Record& record, ByteView behind = {}) {
     std::vector<std::uint8_t> bytes;
-    append_record(record, behind, {}, last_sent_check_, bytes);
+    append_record(record, behind, {}, last_sent_checksum_, bytes);
     ASSERT_EQ(control_->write(bytes), static_cast<std::ptrdiff_t>(bytes.size()));
   }
   // The next record, and the bytes that follow it.
   std::pair<Record, std::vector<std::uint8_t>> next_record() {
     const auto record = read_record(ByteView(received_).first(kRecordBytes));
     EXPECT_TRUE(record.has_value());
-    const auto begin = received_.begin() + kRecordBytes + kCheckBytes;
+    const auto begin = received_.begin() + kRecordBytes + kChecksumBytes;
     const auto end = begin + static_cast<std::ptrdiff_t>(bytes_behind(*record));
     const std::vector<std::uint8_t> behind(begin, end);
-    received_.erase(received_.begin(), behind.empty() ? end : end + kCheckBytes);
+    received_.erase(received_.begin(), behind.empty() ? end : end + kChecksumBytes);
     return {*record, behind};
   }
 
@@ -99,7 +99,7 @@ class TcpProtocol : public ::testing::Test {
   std::shared_ptr<Wire> control_;
   std::map<int, std::shared_ptr<Wire>> data_;
   std::vector<std::uint8_t> received_;
-  Check last_sent_check_ = first_check(kKey, 1, 0);
+  RecordChecksum last_sent_checksum_ = first_checksum(kKey, 1, 0);
   std::map<int, std::vector<std::uint8_t>> bodies_;
   std::vector<Completion> done_;
   std::unique_ptr<TcpTransport> rank0_;
@@ -170,12 +170,12 @@ INSTANTIATE_TEST_SUITE_P(records, TcpMalformed,
                                            Records{{.kind = Kind::kEnd, .about = 7}},
                                            Records{{.kind = Kind::kAnswer, .n = 1}}));
 
-// Every bit of a record and of the bytes after it. Without checks, some flipped bits would move a message to a channel
+// Every bit of a record and of the bytes after it. Without checksums, some flipped bits would move a message to a channel
 // without a receive, or make a rank wait for bytes that never come.
 TEST_F(TcpProtocol, a_flipped_bit_on_the_control_connection_fails_at_once) {
   const auto message = content(40);
   std::vector<std::uint8_t> whole;
-  Check last = first_check(kKey, 1, 0);
+  RecordChecksum last = first_checksum(kKey, 1, 0);
   append_record({.kind = Kind::kWhole, .about = 2, .n = message.size()}, message, {}, last, whole);
   for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 3) {
     close();
@@ -223,7 +223,7 @@ TEST_F(TcpProtocol, excess_unreceived_messages_name_the_sender) {
       if (at == message.size()) {
         message.clear();
         at = 0;
-        append_record({.kind = Kind::kWhole, .about = 3, .n = kWholeBytes}, bytes, {}, last_sent_check_,
+        append_record({.kind = Kind::kWhole, .about = 3, .n = kWholeBytes}, bytes, {}, last_sent_checksum_,
                       message);
       }
       n = control_->write(ByteView(message).subspan(at));
