@@ -30,7 +30,7 @@ class Codecs : public OnGpus, public ::testing::WithParamInterface<const char*> 
 
 // In `there`, the bucket of rank 0 alternates between the GPU and the host, and the bucket of rank 1 is on the GPU.
 // In `here`, all buckets are on the host.
-TEST_P(Codecs, GiveTheSameBitsOnHostAndGpu) {
+TEST_P(Codecs, equal_bits_on_host_and_gpu) {
   for (const auto& [strategy, lanes] : {std::pair{"ring", 0}, {"gather", 2}}) {
     SessionOptions o = options(GetParam());
     o.strategy = strategy;
@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                                            "bf16"),
                          [](const auto& of) { return std::to_string(of.index); });
 
-TEST_F(OnGpus, ThePlanGivesThePathOfEachPartAndTheReason) {
+TEST_F(OnGpus, listed_are_the_path_of_each_part_and_the_reason) {
   const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* lines = nullptr) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
@@ -146,7 +146,7 @@ TEST_F(OnGpus, MoveFromOneGpuToAnother) {
 }
 
 // If GPU memory is short, the parts that do not fit run on the host, one message says so, and the bits are the same.
-TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
+TEST_F(OnGpus, fallback_to_the_host_if_memory_is_short) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a real GPU has more memory";
   std::size_t parts = 0, codecs = 0;
   for (const std::uint64_t kilobytes : {70, 100, 130, 160, 200, 240}) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/allocation_limit.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 
@@ -90,6 +91,22 @@ TEST_F(LayoutTableOfOneRank, bounded_an_unused_layout_is_removed) {
   store_.of("b").used += 1;
   layouts_.forget_gone();
   EXPECT_EQ(find(bucket({"a", "b"})), nullptr);
+}
+
+TEST_F(LayoutTableOfOneRank, steady_calls_for_a_known_layout_allocate_nothing) {
+  const std::vector<Tensor> ab = bucket({"a", "b"});
+  const LayoutEntry& added = add(ab);
+  LayoutEntry* found = nullptr;
+  bool ready = false, open = false;
+  {
+    const testing::AllocationLimit none(0);
+    found = find(ab);
+    ready = LayoutTable::check_not_open(*found, 0).ok();
+    found->begin(1, 0);
+    open = layouts_.find(1) == found && layouts_.any_open();
+  }
+  EXPECT_EQ(found, &added);
+  EXPECT_TRUE(ready && open);
 }
 
 TEST_F(LayoutTableOfOneRank, RebuiltUnitsKeepTheResiduals) {

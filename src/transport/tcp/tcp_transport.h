@@ -19,8 +19,8 @@
 //   - silent: its kernel acknowledges nothing for `silence`. Its operations complete with kTimeout. TCP keepalive
 //     probes an idle connection every second. The kernel of a stopped process still answers, so the caller must detect
 //     that case.
-//   - damaged: bytes on the control connection, or on any connection with TLS, have a wrong checksum: kCorrupt. Later bytes
-//     of that peer are discarded; small messages are still sent to it, so that it receives the reason.
+//   - damaged: bytes on the control connection, or on any connection with TLS, have a wrong checksum: kCorrupt. Later
+//     bytes of that peer are discarded; small messages are still sent to it, so that it receives the reason.
 //   - farewell: a closing transport sends a farewell on every control connection and waits for the answers. Data still
 //     in flight is delivered.
 #include <asio/executor_work_guard.hpp>

@@ -170,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(records, TcpMalformed,
                                            Records{{.kind = Kind::kEnd, .about = 7}},
                                            Records{{.kind = Kind::kAnswer, .n = 1}}));
 
-// Every bit of a record and of the bytes after it. Without checksums, some flipped bits would move a message to a channel
+// Every bit of a record and of the bytes after it. Without checksums, some flipped bits would move a message to a
+// channel
 // without a receive, or make a rank wait for bytes that never come.
 TEST_F(TcpProtocol, a_flipped_bit_on_the_control_connection_fails_at_once) {
   const auto message = content(40);
