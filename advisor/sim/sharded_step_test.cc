@@ -105,7 +105,7 @@ TEST(ShardedRounds, RanksSendAsManyBytesAsThoseOfSessions) {
         }
 }
 
-// In one world, equal rounds share a timeline. Kinds and bounds tell them apart.
+// In one world, equal rounds share a timeline. Rounds of other kinds or bounds have their own.
 TEST(ShardedRounds, TimelinesAreSharedByEqualRoundsAlone) {
   constexpr std::size_t kN = 1000;
   const Cluster cluster = Cluster::flat(2, 1e9, 0, 1);

@@ -136,7 +136,7 @@ Result<Outcome> World::run(Seconds limit) {
     out_.step = out_.exposed = kNever;
     return std::move(out_);
   }
-  // End of the round: every rank tells all others that its work is complete, and waits for their messages. The
+  // End of the round: every rank sends all others its done message, and waits for theirs. The
   // communication lane wakes the caller, the caller has it send the messages, and it wakes the caller again when all
   // others have answered.
   Seconds last = work_.compute;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads files with a limit, and writes them atomically: a new file in the same folder is renamed to its target, so a
-// reader never sees half a file, also after an interrupt.
+// reader never reads half a file, also after an interrupt.
 #include "file_io.h"
 
 #include <fcntl.h>

@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
   std::optional<std::pair<std::uint32_t, std::uint32_t>> written;  // waits for its response
   int reading = -1;                                                // waits for its value; -1: nothing
   std::uint32_t before_it = 0;                                     // what `written` takes the place of
-  std::vector<std::uint32_t> possible;  // of what is asked, while a write of it is on its way too
+  std::vector<std::uint32_t> possible;  // values of the address being read, while a write to it is in flight
   std::uint64_t writes = 0, refused = 0, reads = 0, quiet = 0;
   bool goes[5] = {};
   const auto before = [&](std::size_t side) {

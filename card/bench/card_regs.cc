@@ -42,7 +42,7 @@ struct Registers {
   }
 };
 
-// A valid/ready channel that the bench drives: waits at random, and holds what it says until it is taken.
+// A valid/ready channel that the bench drives: waits at random, and holds its value until it is accepted.
 template <typename Offer>
 void drive(CData& valid, Pause& pause, Offer offer) {
   if (valid || pause.now()) return;

@@ -119,7 +119,7 @@ def refused(proof: Proof, size: int, mutation: tuple[str, str, str] | None, fold
         return ""
     if "proof did fail" in output:
         return "no induction" if "Reached maximum number of time steps" in output else "a counterexample"
-    sys.exit(f"prove: {proof.name}: Yosys said\n{output[-2000:]}")
+    sys.exit(f"prove: {proof.name}: Yosys printed\n{output[-2000:]}")
 
 
 def main() -> int:

@@ -10,8 +10,8 @@ namespace tithe {
 // The most values of a tensor, a bucket or a frame: 4 TiB of fp32.
 inline constexpr std::size_t kMaxValues = std::size_t{1} << 40;
 
-// How many values a frame that stands alone, in a file or in memory, may claim unless its reader says more: 256 MiB. A
-// frame of a sparse codec is 68 bytes for any number of zeros, so what it claims costs its writer nothing.
+// The default limit for the number of values that a frame outside a session may claim, in a file or in memory: 256 MiB.
+// A frame of a sparse codec has 68 bytes for any number of zeros, so a large claim costs its writer nothing.
 inline constexpr std::size_t kDefaultMaxValues = std::size_t{1} << 26;
 
 }  // namespace tithe

@@ -182,7 +182,7 @@ int run(const Args& args) {
 
 int main(int argc, char** argv) {
   tithe::bench::Args args;
-  CLI::App app("What other choices cost a job that goes on");
+  CLI::App app("The cost of a change of choices in a running job");
   app.add_option("--model", args.model, "list of tensors")->capture_default_str();
   app.add_option("--scale", args.scale, "divides the values of each tensor")->capture_default_str();
   app.add_option("--bucket-mb", args.bucket_mb)->capture_default_str();

@@ -223,7 +223,7 @@ Status enter_host(int host, const ShapedLink& link) {
   // Fixed, so that machines with different defaults give comparable figures. Some let a namespace have no cubic.
   for (const char* control : {"cubic", "reno"})
     if (write_text("/proc/sys/net/ipv4/tcp_congestion_control", control)) break;
-  // The kernel says some time later that a link is up, and UCX looks for interfaces that are.
+  // The kernel reports some time later that a link is up, and UCX uses only interfaces that are up.
   return wait_until(
       [&] {
         return read_word(fmt::format("/sys/class/net/{}/operstate", link_device(link)).c_str()) == "up";

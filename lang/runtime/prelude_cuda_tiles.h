@@ -88,7 +88,7 @@ DEV void take_own(const Call* call, const Tile& tile, U thread, F (&x)[kOwn]) {
   }
   if (!finite) say(call, 0);
 }
-// The values that are not sent; `sent` holds finite values, or the call has been told so.
+// Stores the unsent values. If `sent` contains a value that is not finite, the call has reported it.
 template <bool kWhole, U kGroup, U kOwn>
 DEV void leave_own(const Call* call, const Tile& tile, U thread, const F (&x)[kOwn], const F (&sent)[kOwn]) {
   U rest[kOwn];

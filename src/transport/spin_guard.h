@@ -2,8 +2,8 @@
 #pragma once
 // Keeps an event loop from spinning. Two kinds of source stay ready without any work and wake the loop again and again:
 // a closed descriptor in an epoll set, and a shared-memory queue whose writer was preempted in the middle of a message.
-// After kMaxIdlePolls such turns in a row, the loop pauses for 1 ms per turn until a byte moves. It then uses a few percent of
-// a core and still meets its deadlines. If nothing moves for about 10 s, one log line reports it.
+// After kMaxIdlePolls such turns in a row, the loop pauses for 1 ms per turn until a byte moves. It then uses a few
+// percent of a core and still meets its deadlines. If nothing moves for about 10 s, one log line reports it.
 #include <atomic>
 #include <chrono>
 #include <string>

@@ -160,7 +160,8 @@ void* new_block(std::size_t bytes, Place home, bool pinned) {
   return p;
 }
 
-// A forked child has no device, and none of the threads that may hold a lock of it: what it frees stays as it is.
+// A forked child has no device, and none of the threads that may hold a lock of it: memory that it frees stays
+// unchanged.
 bool forked = false;
 [[maybe_unused]] const int fork_is_seen = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe doctor: what this machine has of what tithe can use, and how to get the rest. It only looks.
+// tithe doctor: lists the optional parts that this machine has, and how to get the missing ones. It changes nothing.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <hwy/targets.h>
@@ -74,7 +74,7 @@ Finding processor() {
   return f;
 }
 
-// One of those between processes: what it finds, and whether two ranks of this machine reach each other.
+// A transport between processes: its devices, and whether two ranks of this machine reach each other.
 Finding transport(const TransportKind& kind) {
   if (const Status s = kind.usable(); !s.ok())
     return {std::string(kind.name), false, "not in this build", s.what()};
@@ -101,7 +101,7 @@ Finding transport(const TransportKind& kind) {
   return f;
 }
 
-// Asks the driver itself, so that no CUDA toolkit is needed.
+// Queries the driver directly, so no CUDA toolkit is needed.
 Finding gpu() {
   Finding f{"gpu", false, "none", "not needed: every codec runs on the processor"};
   f.details = {{"devices", Json::array()}};
@@ -155,7 +155,7 @@ Finding namespaces() {
   return f;
 }
 
-// The module itself must load: a folder called tithe that lies where Python looks is none.
+// The module itself must load: a folder called tithe in Python's search path also imports without an error.
 constexpr std::string_view kAskPython =
     "import sys, importlib.util as u, importlib.metadata as m\n"
     "t = m.version('torch') if u.find_spec('torch') else '-'\n"

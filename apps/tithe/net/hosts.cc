@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe hosts: runs a command once per rank, on emulated hosts behind shaped links, with the variables that torchrun
-// sets. So a job shows on one machine what it would do on a slow network.
+// sets. So one machine can show how a job behaves on a slow network.
 #include "tithe/hosts.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMasterPort = 29500;  // torchrun's own default
 constexpr auto kGrace = 5s;         // between SIGTERM and SIGKILL, once another rank has failed
-constexpr int kNoCommand = 127;     // as a shell says it
+constexpr int kNoCommand = 127;     // the exit code of a shell
 
 struct HostsArgs {
   std::vector<std::string> command;

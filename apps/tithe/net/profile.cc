@@ -115,7 +115,7 @@ Result<Report> as_launched(ProfileArgs& args) {
   args.ranks = launch->world;
   TITHE_TRY(complete(args.codecs));
   TITHE_TRY(process_transport(args.transport, false));
-  // The others wait for rank 0, and are told if it cannot go on.
+  // The other ranks wait for rank 0, so it sends them its failure.
   const std::array files{args.out, args.cluster};
   const Status able = launch->rank == 0 ? check_folders(files) : Status{};
   std::string answer;

@@ -107,7 +107,7 @@ double min_transit(const std::vector<RankTrace>& traces, const std::vector<Messa
   return messages.empty() ? 0 : static_cast<double>(std::max<std::int64_t>(0, least));
 }
 
-// That of the rank for which it spares most; one for which nothing is to be gained says nothing.
+// Prints the advice for the rank with the largest gain. Nothing is printed if no rank can gain.
 void print_advice(std::span<const std::vector<trace::Round>> rounds, double min_frame_ns, Report& report) {
   std::optional<trace::Advice> best;
   for (const std::vector<trace::Round>& of_rank : rounds) {

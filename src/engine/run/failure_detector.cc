@@ -206,7 +206,7 @@ void FailureDetector::discount_pause(Instant now) {
   }
 }
 
-// Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers to be asked.
+// Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers for an ask message.
 void FailureDetector::check() {
   const Instant now = state_.now();
   const nanoseconds quarter = state_.limits.timeout / 4;

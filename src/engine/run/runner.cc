@@ -196,7 +196,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   if (sending && now >= control_.send_deadline()) state_.lock.wake_callers();
   if (!failures_.watching() || now < failures_.next_check()) return;
   failures_.check();
-  control_.send_soon();  // peers may have to be asked
+  control_.send_soon();  // ask messages may be pending
 }
 
 void Runner::complete(const Completion& done, Instant now) {

@@ -280,7 +280,7 @@ def table(results, took, jobs):
     behind = [r for r in reached if r["cell"][1] not in MEETING]
     stopped = sum(not all(r["went_on"]) for r in behind)
     lines = [
-        "# Jobs that go on, on real processes",
+        "# Jobs that continue after losses, on real processes",
         "",
         *INTRODUCTION.splitlines(),
         "",
