@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A question from one clock to another, and its answer back, one at a time: a line for each changes when it is asked
-// and when it is answered, and what it carries stands still from before that until the other side has it. Both resets
-// are held together, for some cycles of the slower clock. What a constraint has to say is that each path between the
-// clocks is shorter than a cycle of either of them.
+// Sends a question from one clock domain to another and its answer back, one at a time. Toggle lines signal a new
+// question and a new answer; the data are stable from before the toggle until the other side has taken them. Both
+// resets are held together, for some cycles of the slower clock. A timing constraint is needed: each path between the
+// clocks must be shorter than a cycle of either of them.
 `default_nettype none
 
 module ask_cross #(

@@ -133,11 +133,11 @@ bool same_outcome(const Call& call, std::size_t n, unsigned kind, const Verified
 bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Call& call, std::size_t n,
                   unsigned kind, unsigned ranks) {
   const VerifiedFunctions interpreter = {
-      [&](std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
-        return encode(of, name, call, in, out);
+      [&](std::string_view name, const Call& of_phase, const EncodeInput& in, Bytes out) {
+        return encode(of, name, of_phase, in, out);
       },
-      [&](std::string_view name, const Call& call, std::span<const ByteView> payloads, const Merge& how,
-          std::span<float> out) { return decode(of, name, call, payloads, how, out); }};
+      [&](std::string_view name, const Call& of_phase, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return decode(of, name, of_phase, payloads, how, out); }};
   const bool decodes = of.program.result != kNone || of.program.sends_pairs;
   const auto add = [&](Payload& sum) {
     const Payload one = sum;
@@ -178,11 +178,11 @@ bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, c
 bool matches_reference(const VerifiedFunctions& runs, const Codec& codec, const Settings& settings) {
   const Impl& impl = codec.reference();
   const VerifiedFunctions reference = {
-      [&](std::string_view, const Call& call, const EncodeInput& in, Bytes out) {
-        return impl.encode(call, in, out);
+      [&](std::string_view, const Call& of_phase, const EncodeInput& in, Bytes out) {
+        return impl.encode(of_phase, in, out);
       },
-      [&](std::string_view, const Call& call, std::span<const ByteView> payloads, const Merge& how,
-          std::span<float> out) { return impl.decode(call, payloads, how, out); }};
+      [&](std::string_view, const Call& of_phase, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return impl.decode(of_phase, payloads, how, out); }};
   const Call call = call_of(settings);
   for (unsigned kind = 0; kind < kAllKinds; ++kind)
     for (const std::size_t n : sizes_of(1024))

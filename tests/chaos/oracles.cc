@@ -81,18 +81,18 @@ void Oracles::judge_restored(const RunRecord& run_record, const RunRecord& befor
 }
 
 void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to) {
-  const RankEnd* first_error = nullptr;
+  const RankEnd* previous = nullptr;
   Rank speaker = 0;
   int first_failed = to;
   for (Rank r = 0; r < scenario_.world; ++r) {
     const RankEnd& end = run_record.ends[at(r)];
     if (!survives(run_record, fault, r) || end.round < 0) continue;
     first_failed = std::min(first_failed, end.round);
-    if (first_error != nullptr &&
-        (first_error->status.peer() != end.status.peer() || first_error->status.code() != end.status.code()))
+    if (previous != nullptr &&
+        (previous->status.peer() != end.status.peer() || previous->status.code() != end.status.code()))
       fails(fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut ? "link" : "agreed",
-            fmt::format("rank {}: {}; rank {}: {}", speaker, text(first_error->status), r, text(end.status)));
-    first_error = &end;
+            fmt::format("rank {}: {}; rank {}: {}", speaker, text(previous->status), r, text(end.status)));
+    previous = &end;
     speaker = r;
   }
   for (Rank r = 0; r < scenario_.world; ++r) {
@@ -100,7 +100,7 @@ void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to
     if (survives(run_record, fault, r) && end.committed > first_failed)
       fails("committed",
             fmt::format("rank {} has committed {} rounds, but another one failed in round {}: {}", r,
-                        end.committed, first_failed, text(first_error->status)));
+                        end.committed, first_failed, text(previous->status)));
     if (end.round < 0) {
       if (!end.left && end.committed != to)
         fails("returns", fmt::format("rank {} stopped without a reason", r));
