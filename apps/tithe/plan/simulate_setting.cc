@@ -65,16 +65,16 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
 
 // The simulation's time grows with the square of the number of parts.
 Status check_parts(const Scene& scene, const Choices& choices) {
-  constexpr std::size_t kMaxParts = 1 << 14;  // some twenty seconds
+  constexpr std::size_t kMaxSimulatedParts = 1 << 14;  // some twenty seconds
   double parts = 0;
   for (const bench::ModelTensor& t : scene.model.tensors)
     parts += static_cast<double>(choices.parts(choices.choice(t.name, t.values), t.values));
-  if (parts <= kMaxParts) return {};
+  if (parts <= kMaxSimulatedParts) return {};
   return {
       Code::kInvalid,
       fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
                   "--choices, docs/guide/choices.md) or a model of fewer values",
-                  scene.model.values(), parts, kMaxParts)};
+                  scene.model.values(), parts, kMaxSimulatedParts)};
 }
 
 }  // namespace

@@ -205,10 +205,10 @@ def unkept(steps, anew=0):
     wrong = []
     for before, now in itertools.pairwise(steps):
         if now.had != before.kept:
-            wrong.append(f"step {now.number}: owed {before.kept} and has {now.had}")
+            wrong.append(f"step {now.number}: the residual was {before.kept} and is {now.had}")
         gone = len(set(before.members) - set(now.members))
         if not gone <= now.lost - before.lost <= gone + anew:
-            wrong.append(f"step {now.number}: {gone} were lost, {now.lost - before.lost} are booked")
+            wrong.append(f"step {now.number}: {gone} were lost, {now.lost - before.lost} are counted")
     return wrong
 
 
@@ -297,7 +297,7 @@ def table(results, took, jobs):
         times = [r["next_round"] for r in behind if takes(r) and r["next_round"] is not None]
         if times:
             lines.append(f"| {name} | {statistics.median(times):.2f} s | {max(times):.2f} s | {len(times)} |")
-    head = ["fault", "phase", "victim", "strategy", "transport", "went on", "next round", "ledger", "replicas", "hung"]
+    head = ["fault", "phase", "victim", "strategy", "transport", "continued", "next round", "ledger", "replicas", "hung"]
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in results:
         cell = [*r["cell"][:4], r["cell"][4].split(":")[0]]
