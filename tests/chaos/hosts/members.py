@@ -297,7 +297,8 @@ def table(results, took, jobs):
         times = [r["next_round"] for r in behind if takes(r) and r["next_round"] is not None]
         if times:
             lines.append(f"| {name} | {statistics.median(times):.2f} s | {max(times):.2f} s | {len(times)} |")
-    head = ["fault", "phase", "victim", "strategy", "transport", "continued", "next round", "ledger", "replicas", "hung"]
+    names = ("fault", "phase", "victim", "strategy", "transport")
+    head = [*names, "continued", "next round", "ledger", "replicas", "hung"]
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in results:
         cell = [*r["cell"][:4], r["cell"][4].split(":")[0]]
