@@ -198,13 +198,13 @@ def section(details: dict) -> str:
         + "</tr>"
         for row in body
     )
-    said = "".join(f"<li>{text(line)}</li>" for line in goals(details))
+    goals_html = "".join(f"<li>{text(line)}</li>" for line in goals(details))
     return f"""<h2>With a network card on every host</h2>
 <figure>{path_figure(details["link"])}<figcaption>INCEPTIONN's network card packs what its ToS names. What it keeps of a
 value is known, so codec snap sends that, and the rest goes with the next round.</figcaption></figure>
 <style>.cards{{font-size:.8rem}} .cards td+td{{white-space:nowrap}} .cards th,.cards td{{padding:.4rem .3rem}}</style>
 <table class="results cards"><tr>{"".join(f"<th>{text(cell)}</th>" for cell in head)}</tr>{lines}</table>
-<ul>{said}</ul>
+<ul>{goals_html}</ul>
 <p class="small">WA's aggregator has a host of its own. The exchange is the step less a step without communication.
 Replicas are apart by the largest difference of a parameter between two workers at the end: 0 means the same bits.
 Bytes are those that the links' interfaces counted per step, epochs those to the accuracy. A worker's processor time is
@@ -227,6 +227,6 @@ def read(folders: list[Path]) -> dict:
 
 if __name__ == "__main__":
     places = [Path(folder) for folder in sys.argv[1:]] or [Path(__file__).with_name("out")]
-    told = read(places)
-    report_page.write_all(places[0], told, section(told))
-    print(markdown(told), end="")
+    cards = read(places)
+    report_page.write_all(places[0], cards, section(cards))
+    print(markdown(cards), end="")

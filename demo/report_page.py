@@ -87,9 +87,9 @@ def figure(folder: Path, name: str, caption: str) -> str:
 def section(folder: Path, details: dict) -> str:
     """Returns the section for another job of the same hosts, whose page is in `folder`, for the page of the first
     job."""
-    said = f"The same hosts; {trained(details)}. Its own page is {folder.name}/report.html."
+    sentence = f"The same hosts; {trained(details)}. Its own page is {folder.name}/report.html."
     return f"""<h2>{subject(details)}</h2>
-<p class="small">{html.escape(said)}</p>
+<p class="small">{html.escape(sentence)}</p>
 {table(details)}
 {figure(folder, *report.LOSS) if (folder / report.LOSS[0]).exists() else ""}
 """
@@ -107,9 +107,9 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
         "<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in line) + "</tr>" for line in report.comparisons(details)
     )
     if best is not None:
-        said = f"<p><strong>{text(best['name'])}</strong> is the best row of tithe: {text(why)}.</p>"
+        sentence = f"<p><strong>{text(best['name'])}</strong> is the best row of tithe: {text(why)}.</p>"
     else:
-        said = f"<p>{text(why or 'Baselines only.')}</p>"
+        sentence = f"<p>{text(why or 'Baselines only.')}</p>"
     figures = "\n".join(figure(folder, *picture) for picture in pictures)
     seeds, epochs = details["seeds"], details["epochs"]
     length = f"{details['steps']} steps" if details.get("steps") else f"{epochs} epoch{'s' * (epochs > 1)}"
@@ -148,7 +148,7 @@ def write_html(folder: Path, details: dict, pictures: list[tuple[str, str]], mor
 <h1>{subject(details)} on {details["ranks"]} ranks over {text(details["link"])} links</h1>
 <p class="small">{beside}, {when}.</p>
 {table(details)}
-{failures}<div class="best">{said}<table>{compared}</table></div>
+{failures}<div class="best">{sentence}<table>{compared}</table></div>
 {more}<h2>What the rows send</h2>
 <dl>{known}</dl>
 <h2>Pictures</h2>
@@ -169,6 +169,6 @@ def write_all(folder: Path, details: dict, more: str = "") -> None:
 
 if __name__ == "__main__":
     where = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_name("out"))
-    told = json.loads((where / "details.json").read_text())
-    write_all(where, told)
-    print(report.table(told))
+    details = json.loads((where / "details.json").read_text())
+    write_all(where, details)
+    print(report.table(details))

@@ -274,7 +274,7 @@ def inside(settings: Settings, shaped: bool) -> int:
     for log in (settings.out / "logs").glob("rank*.log"):
         log.unlink()
     ranks = Ranks(place, settings.data, settings.out / "logs")
-    measured, notes, told = [], list(place.notes), []
+    measured, notes, parts = [], list(place.notes), []
     try:
         print(f"demo: starting {place.ranks} ranks (torch and data)", flush=True)
         ranks.start()
@@ -292,7 +292,7 @@ def inside(settings: Settings, shaped: bool) -> int:
             details = details_of(part, shaped, notes) | ({"link_mbit": measured} if shaped else {})
             part.out.mkdir(parents=True, exist_ok=True)
             train_all(part, ranks, details)
-            told.append((part, details))
+            parts.append((part, details))
             report_page.write_all(part.out, details, card_report.section(details))
             print(card_report.table(details) if settings.card else report.table(details), flush=True)
     except KeyboardInterrupt:
@@ -303,11 +303,11 @@ def inside(settings: Settings, shaped: bool) -> int:
         return 1
     finally:
         ranks.stop()
-    if len(told) > 1:
-        (first, details), *others = told
+    if len(parts) > 1:
+        (first, details), *others = parts
         report_page.write_all(first.out, details, "".join(report_page.section(part.out, of) for part, of in others))
     print(f"\ndemo: {settings.out}/results.json, {settings.out}/report.html", flush=True)
-    return 1 if any(details["failed"] for _, details in told) else 0
+    return 1 if any(details["failed"] for _, details in parts) else 0
 
 
 def main() -> int:

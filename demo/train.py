@@ -235,7 +235,7 @@ def run_train(job: dict, data: dict) -> None:
         curve.append((step, trained, accuracy))
         losses.append(loss)
 
-    trained = said = 0.0
+    trained = printed_at = 0.0
     processor = []
     evaluate(0)
     for step in range(steps):
@@ -249,8 +249,8 @@ def run_train(job: dict, data: dict) -> None:
         trained += sum(parts)
         if step + 1 in evaluate_at:
             evaluate(step + 1)
-        if trainer.rank == 0 and (time.monotonic() - said > 0.2 or step + 1 == steps):
-            said = time.monotonic()
+        if trainer.rank == 0 and (time.monotonic() - printed_at > 0.2 or step + 1 == steps):
+            printed_at = time.monotonic()
             recent = statistics.median(sum(t) for t in times[-20:])
             say("step", step=step + 1, steps=steps, seconds=recent, loss=loss, accuracy=curve[-1][2])
     first = rows.left_out(steps)

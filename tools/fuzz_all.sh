@@ -8,7 +8,7 @@
 #   SECONDS_MOST=2400      clock per target, for a machine that has other work (default: 4 times SECONDS_EACH)
 #   JOBS=2                 targets at a time
 #   BIN=build/fuzz/tests   where the binaries are
-#   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run goes on from that corpus
+#   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run continues from that corpus
 #   KEEP=1                 adds to tests/fuzz/corpus inputs that reach code which neither it nor the seeds reach: at most
 #                          KEEP_MOST per target, the longest of those up to KEEP_BYTES
 set -euo pipefail

@@ -105,7 +105,7 @@ need_binaries() {
   fi
   [ "$device" = cpu ] || export TITHE_TEST_GPU=real
 }
-tests() { # PART BINARY FILTER: what gtest says becomes the part's JSON
+tests() { # PART BINARY FILTER: gtest's report becomes the part's JSON
   within "$binaries/$2" --gtest_brief=1 --gtest_filter="$3" --gtest_output="json:build/gpu_$1.json"
 }
 

@@ -113,8 +113,8 @@ def main() -> int:
     command = [ROOT / ".setup/docs-venv/bin/python", "-m", "mkdocs", "build", "--strict", "-f", OUT / "mkdocs.yml"]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # the version is pinned
     done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
-    told = [line for line in done.stderr.splitlines() if not line.startswith(("INFO", "DEBUG")) and line.strip()]
-    print(*told, sep="\n", end="\n" if told else "")
+    warnings = [line for line in done.stderr.splitlines() if not line.startswith(("INFO", "DEBUG")) and line.strip()]
+    print(*warnings, sep="\n", end="\n" if warnings else "")
     status = done.returncode
     print(f"docs: {'FAILED' if status else OUT.relative_to(ROOT) / 'site/index.html'}")
     return status

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the project needs and nothing else: Debian packages (with sudo when not root) and a virtual
-# environment in .venv. Quick when there is nothing to do; names what is missing when it cannot go on.
+# environment in .venv. Quick if everything is installed; if it cannot continue, it names the missing part.
 #
 #   tools/setup.sh core             compiler, libraries, virtual environment with torch: what `pip install .` needs
 #   tools/setup.sh demo             and what `make demo` needs
@@ -21,7 +21,7 @@
 #   tools/setup.sh tensorflow       TensorFlow under Keras, which no target asks for: .setup/tensorflow-venv
 #   tools/setup.sh torchft          what tests of tithe.torchft need beside torch, in .setup/torchft-venv
 #   tools/setup.sh torchtitan       its mesh and sharding for a test, in .setup/torchtitan-venv, with what .venv has
-#   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test asks: a virtual environment in
+#   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test uses: a virtual environment in
 #                                   .setup/nvrtc-venv
 #   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
 set -euo pipefail

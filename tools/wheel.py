@@ -38,12 +38,12 @@ def run(*command: str | Path, **more: object) -> str:
 
 def run_and_show(*command: str | Path) -> None:
     """Runs a build command, and shows its progress: on one line of a terminal, otherwise a line for each tenth."""
-    said, last = [], 0
+    lines, last = [], 0
     with subprocess.Popen(
         [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout:
-            said.append(line)
+            lines.append(line)
             if not (step := re.match(r"\s*\[(\d+)/(\d+)\] ", line)):
                 continue
             done, of = int(step[1]), int(step[2])
@@ -53,7 +53,7 @@ def run_and_show(*command: str | Path) -> None:
                 last = 10 * done // of
                 print(f"wheel: {done} of {of} steps", flush=True)
     if process.returncode != 0:
-        sys.exit(f"wheel: {command[0]} failed\n{''.join(said)[-6000:]}")
+        sys.exit(f"wheel: {command[0]} failed\n{''.join(lines)[-6000:]}")
 
 
 def compile_wheel(source: Path) -> Path:

@@ -14,15 +14,13 @@ constexpr std::size_t kSizes[] = {std::size_t{1} << 12, std::size_t{1} << 16, st
 
 // The rules, then the session's default for tensors that match none. Small tensors need no rule: they are sent
 // uncompressed.
-std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
-  const auto takes_all = [](const Rule& r) {
-    return r.match == "*" && r.least == 0 && r.most == kMostValues;
-  };
+std::vector<Rule> in_full(std::vector<Rule> rules, const ChoiceDefaults& defaults) {
+  const auto takes_all = [](const Rule& r) { return r.match == "*" && r.least == 0 && r.most == kMaxValues; };
   if (std::any_of(rules.begin(), rules.end(), takes_all)) return rules;
-  rules.push_back({.least = usual.min_values,
-                   .codec = usual.spec,
-                   .strategy = usual.strategy == nullptr ? "auto" : std::string(usual.strategy->name),
-                   .part_values = usual.part_values});
+  rules.push_back({.least = defaults.min_values,
+                   .codec = defaults.spec,
+                   .strategy = defaults.strategy == nullptr ? "auto" : std::string(defaults.strategy->name),
+                   .part_values = defaults.part_values});
   return rules;
 }
 
@@ -31,14 +29,14 @@ std::vector<Rule> in_full(std::vector<Rule> rules, const Usual& usual) {
 AutoQuery make_auto_query(const engine::AdvisorContext& context, std::vector<Rule> rules,
                           std::vector<Allowance> allowed) {
   AutoQuery auto_query;
-  auto_query.in_full = in_full(rules, context.usual);
+  auto_query.in_full = in_full(rules, context.defaults);
   auto_query.rules = std::move(rules);
   auto_query.first = context.first;
   auto_query.allowed = std::move(allowed);
-  auto_query.hosts = context.usual.hosts;
-  auto_query.world = context.usual.world;
+  auto_query.hosts = context.defaults.hosts;
+  auto_query.world = context.defaults.world;
   auto_query.cores = usable_cores();
-  if (context.usual.link.known()) auto_query.latency = context.usual.link.seconds_per_frame;
+  if (context.defaults.link.known()) auto_query.latency = context.defaults.link.seconds_per_frame;
   return auto_query;
 }
 

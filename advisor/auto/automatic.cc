@@ -131,8 +131,8 @@ class Automatic final : public engine::Advisor {
 
   // A description of the hosts for which a decision is valid.
   std::string where() const {
-    return fmt::format("{} ranks on hosts {} of {}", context_.usual.world,
-                       context_.usual.hosts.text(context_.usual.world), sim::machine_name());
+    return fmt::format("{} ranks on hosts {} of {}", context_.defaults.world,
+                       context_.defaults.hosts.text(context_.defaults.world), sim::machine_name());
   }
 
   StepMeasurements::Step end_step(std::int64_t at_ns) {

@@ -65,16 +65,16 @@ std::string joined(const std::vector<std::string>& lines) {
 // Runs steps until `over` accepts rank 0's messages, at most `most` steps. Returns all messages.
 std::string steps_until(Ranks& ranks, const std::function<bool(const std::string&)>& over, int most,
                         std::vector<Gradients>& last) {
-  std::string said;
-  for (int k = 0; k < most && !over(said); ++k) {
+  std::string messages;
+  for (int k = 0; k < most && !over(messages); ++k) {
     ranks.each([&](Rank r) {
       const Status s = step(ranks[r], last[static_cast<std::size_t>(r)]);
       EXPECT_TRUE(s.ok()) << "rank " << r << ", step " << k << ": " << text(s);
     });
-    said += joined(ranks[0].messages());
+    messages += joined(ranks[0].messages());
     for (Rank r = 1; r < ranks.world(); ++r) EXPECT_TRUE(ranks[r].messages().empty());
   }
-  return said;
+  return messages;
 }
 
 SessionOptions with(std::string codec, int lanes = 1) { return {.codec = std::move(codec), .lanes = lanes}; }
@@ -86,9 +86,9 @@ TEST(SessionAuto, CompressesOnASlowLinkOnAllRanks) {
     Ranks ranks(slow(2, rate), with("auto:allow=onebit", lanes));
     std::vector<Gradients> last(2);
     const auto switched = [&](const std::string&) { return has(ranks[1].choices(), "onebit"); };
-    const std::string said = steps_until(ranks, switched, 400, last);
-    EXPECT_TRUE(switched({})) << said;
-    EXPECT_TRUE(has(said, "should take")) << said;
+    const std::string messages = steps_until(ranks, switched, 400, last);
+    EXPECT_TRUE(switched({})) << messages;
+    EXPECT_TRUE(has(messages, "should take")) << messages;
     (void)steps_until(
         ranks, [](const std::string&) { return false; }, 3, last);
     EXPECT_EQ(last[0].body, last[1].body);
@@ -121,9 +121,9 @@ TEST(SessionAuto, WithoutPermissionNoLossyCodecIsChosen) {
   const std::atomic<double> rate{30e6};
   Ranks ranks(slow(2, rate), with("auto"));
   std::vector<Gradients> last(2);
-  const std::string said = steps_until(
+  const std::string messages = steps_until(
       ranks, [](const std::string& s) { return has(s, "auto: "); }, 400, last);
-  EXPECT_TRUE(has(said, "auto: ")) << said;
+  EXPECT_TRUE(has(messages, "auto: ")) << messages;
   for (const char* lossy : {"onebit", "fp8", "topk"}) EXPECT_FALSE(has(ranks[0].plan_text(), lossy));
   EXPECT_TRUE(has(ranks[0].plan_text(), "bf16"));
 }
@@ -137,12 +137,12 @@ TEST(SessionAuto, KeepsAndReportsBf16OnFastLinks) {
       EXPECT_TRUE(step(ranks[r], last[static_cast<std::size_t>(r)]).ok());
     });
   };
-  std::string said;
-  for (int k = 0; k < 200 && !has(said, "auto: "); ++k) {
+  std::string messages;
+  for (int k = 0; k < 200 && !has(messages, "auto: "); ++k) {
     step_of_mostly_computing();
-    said += joined(ranks[0].messages());
+    messages += joined(ranks[0].messages());
   }
-  EXPECT_TRUE(has(said, "auto: ")) << said;
+  EXPECT_TRUE(has(messages, "auto: ")) << messages;
 }
 
 TEST(SessionAuto, DifferingConstraintNamesTheRank) {
@@ -175,23 +175,23 @@ TEST(SessionAuto, UnsatisfiableConstraintIsReportedAndTrainingContinues) {
   const std::atomic<double> rate{30e6};
   Ranks ranks(slow(2, rate), with("auto:allow=onebit+embedding*: fp32"));
   std::vector<Gradients> last(2);
-  const std::string said = steps_until(
+  const std::string messages = steps_until(
       ranks, [](const std::string& s) { return has(s, "planning failed"); }, 300, last);
-  EXPECT_TRUE(has(said, "no tensor of the model has such a key")) << said;
+  EXPECT_TRUE(has(messages, "no tensor of the model has such a key")) << messages;
   EXPECT_FALSE(has(ranks[0].plan_text(), "onebit"));
 }
 
 TEST(SessionAuto, ChangedHostsAreMeasuredAndReportedAgain) {
   engine::AdvisorContext context{
-      .usual = {.spec = *parse_spec("bf16"), .strategy = find_strategy("server"), .world = 2},
+      .defaults = {.spec = *parse_spec("bf16"), .strategy = find_strategy("server"), .world = 2},
       .run_in_background = [](const std::function<void()>&) {},
       .now_ns = [] { return std::int64_t{0}; },
       .mark = [](std::string_view, std::int64_t, std::int64_t) {}};
   const auto advisor = engine::make_advisor(*parse_auto("auto"), context);
   advisor->restored(R"({"where":"8 ranks on hosts 8x1 of another machine","step_s":0.5})", {});
-  const std::string said = joined(advisor->messages());
-  EXPECT_TRUE(has(said, "made on 8 ranks on hosts 8x1 of another machine")) << said;
-  EXPECT_TRUE(has(said, "measures again")) << said;
+  const std::string messages = joined(advisor->messages());
+  EXPECT_TRUE(has(messages, "made on 8 ranks on hosts 8x1 of another machine")) << messages;
+  EXPECT_TRUE(has(messages, "measures again")) << messages;
   for (const char* bad : {"", "no json", "[1]", R"({"where":3})"}) {
     advisor->restored(bad, {});
     EXPECT_TRUE(advisor->messages().empty()) << bad;

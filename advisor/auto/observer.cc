@@ -86,7 +86,7 @@ class Observer final : public engine::Advisor {
           std::find(out.begin(), out.end(), one) == out.end())
         out.push_back(one);
     };
-    if (context_.first.empty()) add(context_.usual.spec);
+    if (context_.first.empty()) add(context_.defaults.spec);
     return out;
   }
 

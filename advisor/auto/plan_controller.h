@@ -3,11 +3,11 @@
 // Decides when codec "auto" plans, and whether it keeps a plan: a state machine driven by step times. It measures,
 // plans and sends nothing itself, so the same numbers give the same decisions everywhere.
 //
-//   - measure: the first steps run with the initial rules. Then the machine asks for a plan.
+//   - measure: the first steps run with the initial rules. Then the machine requests a plan.
 //   - settle: the first steps under a plan are measured too. If a step takes longer than under an earlier set of rules,
 //     the machine returns to the best one. Measurements override predictions.
 //   - watch: the measured step becomes the expected one. If, of the last kLeave steps, at least four fifths deviate by
-//     kOff to the same side, the machine asks for a new plan and forgets earlier results.
+//     kOff to the same side, the machine requests a new plan and discards earlier results.
 //   - ends: between two such changes each set of rules is tried at most once: slower rules are not taken again.
 #include <cstdint>
 #include <map>

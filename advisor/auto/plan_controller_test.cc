@@ -24,8 +24,8 @@ struct Job {
     Next next = controller.step(took, true);
     if (next == Next::kPlan) {
       ++plans;
-      const auto said = predicted.find(plan);
-      next = controller.planned(plan, said != predicted.end() ? said->second : steps.at(plan));
+      const auto found = predicted.find(plan);
+      next = controller.planned(plan, found != predicted.end() ? found->second : steps.at(plan));
     }
     if (next == Next::kPropose) {
       ++switches;
@@ -139,9 +139,9 @@ TEST(PlanController, ChangedBucketsRestartTheMeasurement) {
 
 TEST(PlanController, ChangingBucketsAreReportedOnce) {
   PlanController controller("raw");
-  int told = 0;
-  for (int k = 0; k < 2000; ++k) told += controller.step(0.1, k % 2 == 0) == Next::kUnstable ? 1 : 0;
-  EXPECT_EQ(told, 1);
+  int reports = 0;
+  for (int k = 0; k < 2000; ++k) reports += controller.step(0.1, k % 2 == 0) == Next::kUnstable ? 1 : 0;
+  EXPECT_EQ(reports, 1);
 }
 
 TEST(PlanController, RefusedProposalsEnd) {

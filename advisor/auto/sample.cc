@@ -14,9 +14,9 @@ void Sample::take(std::span<const Tensor> bucket) {
     if (t.dtype != DType::kF32) continue;
     seen_ += t.n;
     if (total_ == 0) continue;  // the total is known only after one round
-    const double part = std::min(1.0, static_cast<double>(kMost) / static_cast<double>(total_));
+    const double part = std::min(1.0, static_cast<double>(kMaxValues) / static_cast<double>(total_));
     const auto wanted = static_cast<std::size_t>(part * static_cast<double>(t.n));
-    const std::size_t n = std::min({(wanted + kBlock - 1) / kBlock * kBlock, t.n, kMost - count_});
+    const std::size_t n = std::min({(wanted + kBlock - 1) / kBlock * kBlock, t.n, kMaxValues - count_});
     if (n == 0) continue;
     std::memcpy(&open_[count_], t.data, n * sizeof(float));
     count_ += n;

@@ -14,10 +14,10 @@ namespace tithe::automatic {
 
 class Sample {
  public:
-  static constexpr std::size_t kMost = std::size_t{1} << 18;  // values
+  static constexpr std::size_t kMaxValues = std::size_t{1} << 18;  // values
   static constexpr std::size_t kBlock = 1024;
 
-  Sample() : open_(kMost), committed_(kMost) {}
+  Sample() : open_(kMaxValues), committed_(kMaxValues) {}
   // Samples a bucket of fp32 values before it is exchanged; other types are ignored.
   void take(std::span<const Tensor> bucket);
   void round_over();

@@ -16,7 +16,7 @@ namespace tithe::automatic {
 namespace {
 
 TEST(AutoSample, ContainsAShareOfEveryTensor) {
-  std::vector<float> large(3 * Sample::kMost), small(2 * Sample::kBlock + 5);
+  std::vector<float> large(3 * Sample::kMaxValues), small(2 * Sample::kBlock + 5);
   std::iota(large.begin(), large.end(), 1.0F);
   std::iota(small.begin(), small.end(), -1e6F);
   const Tensor first[] = {{.key = "small", .data = small.data(), .n = small.size()}};
@@ -29,8 +29,8 @@ TEST(AutoSample, ContainsAShareOfEveryTensor) {
     EXPECT_EQ(sample.values().empty(), round == 0);  // in the first round the total size is unknown
   }
   const std::vector<float> values = sample.values();
-  ASSERT_GT(values.size(), Sample::kMost * 9 / 10);
-  ASSERT_LE(values.size(), Sample::kMost);
+  ASSERT_GT(values.size(), Sample::kMaxValues * 9 / 10);
+  ASSERT_LE(values.size(), Sample::kMaxValues);
   EXPECT_EQ(values.front(), -1e6F);
   EXPECT_EQ(values[Sample::kBlock], 1.0F);
   EXPECT_EQ(values.back(), static_cast<float>(values.size() - Sample::kBlock));
@@ -63,11 +63,11 @@ TEST(AutoSample, SizesEqualTheJobs) {
   planner::Job job;
   job.tensors.push_back({"x", 1 << 16, 1 << 16, 0});
   const Spec zip[] = {*parse_spec("zip")};
-  std::vector<float> own = sim::usual_gradients(1 << 16, 5);
+  std::vector<float> own = sim::synthetic_gradients(1 << 16, 5);
   for (float& v : own) v = bf16::Format::unpack(bf16::Format::pack(v));
-  const Result<sim::Costs> usual = measured_costs(job, zip, {}), mine = measured_costs(job, zip, own);
-  ASSERT_TRUE(usual.ok() && mine.ok());
-  EXPECT_GT(usual->codecs.at("zip").typical, 0.75);
+  const Result<sim::Costs> synthetic = measured_costs(job, zip, {}), mine = measured_costs(job, zip, own);
+  ASSERT_TRUE(synthetic.ok() && mine.ok());
+  EXPECT_GT(synthetic->codecs.at("zip").typical, 0.75);
   EXPECT_LT(mine->codecs.at("zip").typical, 0.45);
 }
 

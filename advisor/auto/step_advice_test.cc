@@ -39,9 +39,9 @@ TEST(Advice, SlowLinkNamesTheShortestStepAndItsAllowances) {
     EXPECT_LT(found->planned, onebit ? 0.5 * found->bf16 : 1.01 * found->bf16);
     EXPECT_GE(found->planned, found->no_network);
     EXPECT_LT(found->hinted, 1.01 * found->planned);
-    const auto told = nlohmann::json::parse(to_json(*found, a));
-    EXPECT_EQ(told.at("lines").size(), 3U);
-    EXPECT_EQ(told.at("rules").at("rules").size(), found->rules.size());
+    const auto json = nlohmann::json::parse(to_json(*found, a));
+    EXPECT_EQ(json.at("lines").size(), 3U);
+    EXPECT_EQ(json.at("rules").at("rules").size(), found->rules.size());
   }
 }
 

@@ -18,7 +18,7 @@
 namespace tithe::sim {
 namespace {
 
-constexpr std::size_t kLeast = 256;
+constexpr std::size_t kMinValues = 256;
 constexpr double kMinRun = 200e-6;  // seconds per run: small tensors are encoded many times
 constexpr std::size_t kMaxPlaces = 64;
 
@@ -38,7 +38,7 @@ std::vector<float> bell_values(std::size_t n, std::uint64_t seed) {
   return values;
 }
 
-std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
+std::vector<float> synthetic_gradients(std::size_t n, std::uint64_t seed) {
   std::vector<float> values = bell_values(n, seed);
   for (float& v : values) v *= static_cast<float>(codec::kDefaultDeviation);
   return values;
@@ -46,7 +46,7 @@ std::vector<float> usual_gradients(std::size_t n, std::uint64_t seed) {
 
 // An odd seed starts in the middle, so two seeds give different values.
 std::vector<float> gradients_like(std::span<const float> own, std::size_t n, std::uint64_t seed) {
-  if (own.empty()) return usual_gradients(n, seed);
+  if (own.empty()) return synthetic_gradients(n, seed);
   std::vector<float> values(n);
   for (std::size_t i = 0, at = seed % 2 * (own.size() / 2); i < n; ++i, ++at)
     values[i] = own[at % own.size()];
@@ -61,8 +61,8 @@ double thread_seconds() {
 
 std::vector<std::size_t> profile_sizes(std::size_t most) {
   std::vector<std::size_t> sizes;
-  for (std::size_t n = kLeast; n < most; n *= 8) sizes.push_back(n);
-  sizes.push_back(std::max(most, kLeast));
+  for (std::size_t n = kMinValues; n < most; n *= 8) sizes.push_back(n);
+  sizes.push_back(std::max(most, kMinValues));
   return sizes;
 }
 

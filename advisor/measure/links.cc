@@ -153,17 +153,17 @@ class Probe {
 Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier, LinkRoom& room,
             const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
-  const double usual = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
+  const double expected = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
   Status status;
   for (int k = 0; k < 3 && good; ++k) {
     if (!barrier()) return {Code::kCancelled, "another rank failed"};
     if (!status.ok()) continue;
     if (me == 0) status = probe.send(kAlone, far, room.large);
     if (me != far) continue;
-    probe.idle(kPause + 2 * usual);
+    probe.idle(kPause + 2 * expected);
     const double begin = probe.seconds();
     status = probe.recv(kAlone, 0, Bytes(room.in).first(room.large.size()));
-    if (status.ok()) shares.push_back((probe.seconds() - begin) / usual);
+    if (status.ok()) shares.push_back((probe.seconds() - begin) / expected);
   }
   if (me == far) together.late = median(shares);
   return {};
@@ -172,12 +172,12 @@ Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool
 }  // namespace
 
 LinkOptions options_for(double bytes_per_second) {
-  constexpr double kFor = 1, kEach = 0.35, kLeast = 3, kMost = 60;  // seconds, messages
+  constexpr double kFor = 1, kEach = 0.35, kMinMessages = 3, kMaxMessages = 60;  // seconds, messages
   constexpr double kSmallest = 1 << 16, kLargest = 1 << 22;
   LinkOptions options;
   options.bulk_bytes = static_cast<std::size_t>(std::clamp(kEach * bytes_per_second, kSmallest, kLargest));
-  options.bulk_messages = static_cast<int>(
-      std::clamp(kFor * bytes_per_second / static_cast<double>(options.bulk_bytes), kLeast, kMost));
+  options.bulk_messages = static_cast<int>(std::clamp(
+      kFor * bytes_per_second / static_cast<double>(options.bulk_bytes), kMinMessages, kMaxMessages));
   return options;
 }
 

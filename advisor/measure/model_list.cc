@@ -22,28 +22,29 @@ namespace {
 constexpr std::size_t kMaxShown = 100;  // bytes of an invalid text shown in an error
 constexpr double kMaxMs = 1e9;          // eleven days
 
-struct Asked {
+struct ScaledFile {
   std::string_view file;
   double scale = 1;
 };
 
 // "FILE:scale=0.1"; a colon without such an option is part of the path.
-Result<Asked> parse_asked(std::string_view text) {
+Result<ScaledFile> parse_scaled(std::string_view text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) return Asked{text};
+  if (colon == std::string_view::npos) return ScaledFile{text};
   const std::string_view option = text.substr(colon + 1);
   const std::size_t equals = option.find('=');
-  if (equals == std::string_view::npos || option.find('/') != std::string_view::npos) return Asked{text};
+  if (equals == std::string_view::npos || option.find('/') != std::string_view::npos) return ScaledFile{text};
   if (option.substr(0, equals) != "scale")
     return Status(Code::kInvalid, fmt::format("model '{}': its one option is scale, as in {}:scale=0.1",
                                               printable(text, kMaxShown), text.substr(0, colon)));
-  Asked asked{text.substr(0, colon)};
+  ScaledFile scaled{text.substr(0, colon)};
   const std::string_view number = option.substr(equals + 1);
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), asked.scale);
-  if (error != std::errc{} || end != number.data() + number.size() || !(asked.scale > 0 && asked.scale <= 1))
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), scaled.scale);
+  if (error != std::errc{} || end != number.data() + number.size() ||
+      !(scaled.scale > 0 && scaled.scale <= 1))
     return Status(Code::kInvalid, fmt::format("model '{}': scale is a number above 0 and at most 1",
                                               printable(text, kMaxShown)));
-  return asked;
+  return scaled;
 }
 
 // The byte at which a text stops being JSON.
@@ -119,7 +120,7 @@ Result<ModelList> parse(std::string_view file, std::string_view text, double sca
                                 "`ready_ms` (from 0 to 1e9)",
                                 file, line_at(text, tensor_at(text, names.size())), names.size()));
     ModelTensor tensor{t["name"], t["values"], t["row"], t["ready_ms"]};
-    if (tensor.values == 0 || tensor.values > kMostValues || (values += tensor.values) > kMostValues)
+    if (tensor.values == 0 || tensor.values > kMaxValues || (values += tensor.values) > kMaxValues)
       return wrong_tensor(tensor.name, "a model must have 1 to 2^40 values per tensor and in total");
     if (tensor.row == 0 || tensor.values % tensor.row != 0)
       return wrong_tensor(tensor.name, fmt::format("{} values are not a whole number of rows of {}",
@@ -151,16 +152,16 @@ std::vector<std::string_view> model_names() {
 }
 
 Result<ModelList> open_model(std::string_view text) {
-  const Result<Asked> asked = parse_asked(text);
-  if (!asked.ok()) return asked.status();
-  const std::string file(asked->file);
+  const Result<ScaledFile> scaled = parse_scaled(text);
+  if (!scaled.ok()) return scaled.status();
+  const std::string file(scaled->file);
   if (file.find('/') != std::string::npos || file.ends_with(".json")) {
     const Result<std::string> whole = sim::read_text(file);
     if (!whole.ok()) return whole.status();
-    return parse(file, *whole, asked->scale);
+    return parse(file, *whole, scaled->scale);
   }
   for (const EmbeddedFile& known : model_files())
-    if (known.name == file) return parse(file, known.text, asked->scale);
+    if (known.name == file) return parse(file, known.text, scaled->scale);
   return Status(Code::kInvalid,
                 fmt::format("unknown model '{}': {}; or the path of a file (data/models/README.md)",
                             printable(file, kMaxShown), suggest(file, model_names())));

@@ -53,12 +53,12 @@ Result<Seconds> step(const Net& net, const Model& model, const char* codec, std:
   const double rate = net.gbit * 1e9 / 8;
   const sim::Cluster cluster = sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, rate,
                                                   net.latency, 8 * net.ranks);
-  Usual usual{.spec = *parse_spec(codec),
-              .strategy = find_strategy(strategy),
-              .world = cluster.world(),
-              .hosts = cluster.shared()};
-  if (link) usual.link = {rate, net.latency + 25e-6};  // plus the ranks' work for a frame
-  const Choices choices = Choices::of(usual);
+  ChoiceDefaults defaults{.spec = *parse_spec(codec),
+                          .strategy = find_strategy(strategy),
+                          .world = cluster.world(),
+                          .hosts = cluster.shared()};
+  if (link) defaults.link = {rate, net.latency + 25e-6};  // plus the ranks' work for a frame
+  const Choices choices = Choices::of(defaults);
   sim::Workload work;
   work.lanes = lanes;
   std::vector<PlanTensor> bucket;
@@ -86,11 +86,12 @@ std::vector<double> ratios(std::span<const Net> nets, bool link, int lanes = 1) 
       for (const Model& model : models()) {
         const sim::Cluster cluster =
             sim::Cluster::flat(net.hosts, sim::Cluster::Inside{.ranks = net.ranks}, 1e9, 0, 8);
-        const Usual usual{.spec = *parse_spec(codec), .world = cluster.world(), .hosts = cluster.shared()};
+        const ChoiceDefaults defaults{
+            .spec = *parse_spec(codec), .world = cluster.world(), .hosts = cluster.shared()};
         const Seconds own = *step(net, model, codec, "auto", link, lanes);
         Seconds best = own;
         std::string_view by = "auto";
-        for (const StrategyOption& option : plan::strategy_options_of(usual.spec, {}, usual))
+        for (const StrategyOption& option : plan::strategy_options_of(defaults.spec, {}, defaults))
           if (const Seconds other = *step(net, model, codec, option.strategy->name, link, lanes);
               other < best) {
             best = other;
@@ -112,8 +113,8 @@ double share_within(const std::vector<double>& sorted, double bound) {
 
 TEST(AutoStrategy, Fp8RingsEndAtTheDocumentedLoss) {
   const auto rings = [](std::string_view codec, int world) {
-    const Usual usual{.spec = *parse_spec(codec), .world = world};
-    return std::ranges::any_of(plan::strategy_options_of(usual.spec, {}, usual),
+    const ChoiceDefaults defaults{.spec = *parse_spec(codec), .world = world};
+    return std::ranges::any_of(plan::strategy_options_of(defaults.spec, {}, defaults),
                                [](const StrategyOption& option) { return option.strategy->name == "ring"; });
   };
   EXPECT_TRUE(rings("fp8", 15));  // docs/reference/strategies.md
@@ -126,11 +127,12 @@ TEST(AutoStrategy, Fp8RingsEndAtTheDocumentedLoss) {
 TEST(AutoStrategy, NoTreeRoundsLowBitSumsThreeTimes) {
   for (const char* codec : {"onebit", "eden:bits=2", "topk:ratio=0.01"})
     for (const int world : {4, 5, 6, 7}) {
-      const Usual usual{.spec = *parse_spec(codec), .world = world};
-      for (const StrategyOption& option : plan::strategy_options_of(usual.spec, {}, usual))
-        EXPECT_LE(option.strategy->cost(usual.place()).roundings, 2) << codec << " " << option.strategy->name;
+      const ChoiceDefaults defaults{.spec = *parse_spec(codec), .world = world};
+      for (const StrategyOption& option : plan::strategy_options_of(defaults.spec, {}, defaults))
+        EXPECT_LE(option.strategy->cost(defaults.place()).roundings, 2)
+            << codec << " " << option.strategy->name;
     }
-  const Usual uncompressed{.spec = *parse_spec("fp32"), .world = 4};
+  const ChoiceDefaults uncompressed{.spec = *parse_spec("fp32"), .world = 4};
   EXPECT_TRUE(
       std::ranges::any_of(plan::strategy_options_of(uncompressed.spec, {}, uncompressed),
                           [](const StrategyOption& option) { return option.strategy->name == "tree"; }));

@@ -37,7 +37,7 @@ Result<sim::Outcome> step_of(PlanSearch& search, const Assignment& assignment, S
 
 Confirm::Confirm(PlanSearch& search) : search_(search) {
   constexpr std::size_t kWorth = 12'000;  // tensors simulated in all
-  most_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
+  max_simulated_ = std::clamp<std::size_t>(kWorth / search.query().job.tensors.size(), 12, 40);
 }
 
 Candidate Confirm::candidate(std::string label, const Assignment& assignment) const {
@@ -97,7 +97,7 @@ Result<std::size_t> Confirm::setting(const Spec& spec, Seconds limit) {
       if (!option.searched && too_many(search_.query())) continue;
       const int number = static_cast<int>(o);
       guesses.push_back({!option.symmetric, search_.judge(search_.setting(number, inside)),
-                         search_.least_step(number, inside), number, inside});
+                         search_.min_step(number, inside), number, inside});
     }
   }
   // Symmetric settings come first: they are quick to simulate, and their times limit the slow ones.
@@ -150,7 +150,7 @@ Status Confirm::others() {
   return {};
 }
 
-// The number of simulations is bounded by most_; the settings are tried in the order of their estimates.
+// The number of simulations is bounded by max_simulated_; the settings are tried in the order of their estimates.
 Status Confirm::uniform() {
   struct Estimate {
     Seconds step;
@@ -169,7 +169,7 @@ Status Confirm::uniform() {
     return std::tuple(!search_.options()[g.option].symmetric, g.step);
   });
   for (const Estimate& g : guesses) {
-    if (seen_.size() >= most_ * 2 / 3) return {};
+    if (seen_.size() >= max_simulated_ * 2 / 3) return {};
     const Result<std::size_t> at = add(to_string(search_.options()[g.option]), g.assignment);
     if (!at.ok()) return at.status();
   }
@@ -177,7 +177,7 @@ Status Confirm::uniform() {
 }
 
 void Confirm::allot() {
-  until_ = seen_.size() + most_ / 2;
+  until_ = seen_.size() + max_simulated_ / 2;
   worth_ = steps_ + kWorthSteps;
 }
 

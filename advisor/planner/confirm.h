@@ -74,7 +74,7 @@ class Confirm {
   Result<bool> better(std::size_t& of, std::string label, const Assignment& other);
 
   PlanSearch& search_;
-  std::size_t most_, until_ = 0;
+  std::size_t max_simulated_, until_ = 0;
   std::size_t steps_ = 0, worth_ = 0;  // program steps: simulated so far, and the number at which to stop
   std::vector<Candidate> seen_;
   std::set<int> beaten_;  // options whose setting is longer than another one

@@ -178,7 +178,9 @@ Assignment PlanSearch::setting(int option, bool rounded_inside) {
   return out;
 }
 
-Assignment PlanSearch::told(int option) { return uniform(option, 0, session(option).min_values()); }
+Assignment PlanSearch::with_base_codecs(int option) {
+  return uniform(option, 0, session(option).min_values());
+}
 
 bool PlanSearch::like_settings(double share) const {
   double all = 0, small = 0;
@@ -192,7 +194,7 @@ bool PlanSearch::like_settings(double share) const {
   return small <= share * all;
 }
 
-Seconds PlanSearch::least_step(int option, bool rounded_inside) {
+Seconds PlanSearch::min_step(int option, bool rounded_inside) {
   constexpr std::size_t kPart = std::size_t{1} << 20;
   constexpr double kRounding = 0.99;  // a small part costs up to 1 % less in proportion than a large one
   Seconds ready = query_->job.compute;
@@ -286,31 +288,31 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment) {
   };
   // The largest and smallest part_values that give the decided number of parts.
   struct Sizes {
-    std::size_t from = 1, to = kMostValues;
+    std::size_t from = 1, to = kMaxValues;
   };
   const auto part_sizes = [&](const Decision& d, std::size_t n) -> Sizes {
     if (d.part_values > 0 || d.grouped || n == 0) return {d.part_values, d.part_values};
     const std::size_t count = pieces(d, n);
-    return {(n + count - 1) / count, count == 1 ? kMostValues : (n - 1) / (count - 1)};
+    return {(n + count - 1) / count, count == 1 ? kMaxValues : (n - 1) / (count - 1)};
   };
-  std::map<std::size_t, Decision> usual;  // by size: the most frequent decision
+  std::map<std::size_t, Decision> most_frequent;  // by size: the most frequent decision
   for (const auto& [n, decisions] : by_size)
-    usual[n] = std::max_element(decisions.begin(), decisions.end(), [](const auto& a, const auto& b) {
-                 return a.second < b.second;
-               })->first;
+    most_frequent[n] = std::max_element(decisions.begin(), decisions.end(), [](const auto& a, const auto& b) {
+                         return a.second < b.second;
+                       })->first;
   std::vector<Rule> rules;
   for (std::size_t t = 0; t < tensors.size(); ++t)
-    if (assignment[t] != usual[tensors[t].n]) {
+    if (assignment[t] != most_frequent[tensors[t].n]) {
       const std::size_t part = part_sizes(assignment[t], tensors[t].n).from;
       rules.push_back(rule_of(assignment[t], part, {}));
       rules.back().match = key_rule(tensors[t].key);
     }
   // Neighbouring sizes share a rule if the decision is the same and one part size suits all of them. The rule reaches
   // up to the next size.
-  for (auto at = usual.begin(); at != usual.end();) {
+  for (auto at = most_frequent.begin(); at != most_frequent.end();) {
     auto end = at;
     Sizes all;
-    for (; end != usual.end() && end->second == at->second; ++end) {
+    for (; end != most_frequent.end() && end->second == at->second; ++end) {
       const Sizes own = part_sizes(end->second, end->first);
       const Sizes both{std::max(all.from, own.from), std::min(all.to, own.to)};
       if (both.from > both.to) break;
@@ -320,8 +322,8 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment) {
         at->second, all.from,
         fmt::format("planned for {}{} values", at->first,
                     std::next(at) == end ? std::string() : fmt::format(" to {}", std::prev(end)->first))));
-    if (at != usual.begin()) rules.back().least = at->first;
-    if (end != usual.end()) rules.back().most = end->first - 1;
+    if (at != most_frequent.begin()) rules.back().least = at->first;
+    if (end != most_frequent.end()) rules.back().most = end->first - 1;
     at = end;
   }
   return rules;

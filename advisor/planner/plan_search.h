@@ -60,11 +60,11 @@ class PlanSearch {
   // sends small tensors as fp32. With bf16 inside hosts there is a rule, for tensors of at least kDefaultMinValues.
   Assignment setting(int option, bool rounded_inside);
   // Likewise, but small tensors, and tensors that may not use the option, use their base codec.
-  Assignment told(int option);
+  Assignment with_base_codecs(int option);
   // True if uniform() differs from setting() only for at most `share` of the values: every tensor may use every option.
   bool like_settings(double share) const;
   // A lower bound of the step if all tensors use this option: the busy time of the busiest link.
-  Seconds least_step(int option, bool rounded_inside);
+  Seconds min_step(int option, bool rounded_inside);
   // The option with a tensor's base codec, and if possible the strategy of `like`.
   int base_option(std::size_t tensor, int like) const;
 

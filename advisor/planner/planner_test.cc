@@ -13,7 +13,7 @@ namespace {
 PlanQuery query(double bits_per_second, int hosts = 4, Seconds compute = 50e-3) {
   PlanQuery q;
   q.cluster = sim::Cluster::flat(hosts, bits_per_second / 8, 50e-6, 8);
-  q.costs = sim::usual_costs();
+  q.costs = sim::default_costs();
   q.job.compute = compute;
   const std::size_t sizes[] = {1'000'000, 1000, 2'000'000, 2000, 500'000, 64, 250'000, 512, 4'000'000, 4096};
   for (std::size_t t = 0; t < std::size(sizes); ++t) {
@@ -300,7 +300,7 @@ sim::Cluster cluster_of(const std::string& hosts) {
 }
 
 // The shortest simulated step over all strategies, of a session that has the link's rate and no plan.
-Seconds least_of(const PlanQuery& q, const std::string& codec) {
+Seconds min_step_of(const PlanQuery& q, const std::string& codec) {
   Seconds least = sim::kNever;
   const Link link = *parse_link(q.cluster.link_text(q.costs));
   for (const Strategy* s : all_strategies())
@@ -337,9 +337,9 @@ TEST(Planner, BaselinesUseTheBestStrategy) {
     allow(q, {"fp8"});
     const Planned p = *plan(q, "timeline");
     const auto near = [](Seconds is, Seconds should) { EXPECT_NEAR(is, should, 1e-3 * should); };
-    near(p.fp32.step, least_of(q, "fp32"));
-    near(p.bf16.step, least_of(q, "bf16"));
-    near(p.single.step, std::min({p.fp32.step, p.bf16.step, least_of(q, "fp8")}));
+    near(p.fp32.step, min_step_of(q, "fp32"));
+    near(p.bf16.step, min_step_of(q, "bf16"));
+    near(p.single.step, std::min({p.fp32.step, p.bf16.step, min_step_of(q, "fp8")}));
     EXPECT_TRUE(p.bf16.name.starts_with("bf16@")) << p.bf16.name;
     EXPECT_NEAR(simulate(q, p.bf16.rules)->step, p.bf16.step, 1e-9);
     EXPECT_LE(p.outcome.step, p.lossless);

@@ -19,15 +19,15 @@
 namespace tithe::planner {
 namespace {
 
-struct Least {
+struct Cheapest {
   Seconds seconds = std::numeric_limits<double>::infinity();
   const char* strategy = "server";
 };
 
-Least least(const PlanQuery& q, const TensorCosts& at, const Spec& spec, double n, bool compressed) {
+Cheapest cheapest(const PlanQuery& q, const TensorCosts& at, const Spec& spec, double n, bool compressed) {
   const sim::CodecCosts& codec = codec_costs(q, spec);
   const double ranks = at.ranks, a = 2 * (ranks - 1);
-  Least best;
+  Cheapest best;
   for (const char* strategy : {"server", "ring"})
     for (int k = 1; k <= at.ranks; ++k) {
       const double values = std::max(1.0, n / k);
@@ -47,11 +47,11 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
   Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const auto n = static_cast<double>(q.job.tensors[t].n);
-    const Least uncompressed = least(q, at, search.base(t), n, false);
+    const Cheapest uncompressed = cheapest(q, at, search.base(t), n, false);
     if (!out[t].grouped) out[t].option = search.find(search.base(t), uncompressed.strategy);
     const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;
-    if (const Least small = least(q, at, *lossy, n, true); small.seconds < uncompressed.seconds)
+    if (const Cheapest small = cheapest(q, at, *lossy, n, true); small.seconds < uncompressed.seconds)
       out[t] = {search.find(*lossy, small.strategy), kDefaultPartValues, false};
   }
   return out;

@@ -23,7 +23,7 @@ class Search {
  public:
   explicit Search(PlanSearch& search) : search_(search), tensors_(search.query().job.tensors) {
     constexpr std::size_t kWorth = 800'000;  // tensors examined in all
-    most_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
+    max_judged_ = std::clamp<std::size_t>(kWorth / tensors_.size(), 60, 4000);
   }
 
   Assignment run() {
@@ -33,7 +33,7 @@ class Search {
   }
 
  private:
-  bool spent() const { return search_.judged - before_ >= most_judged_; }
+  bool spent() const { return search_.judged - before_ >= max_judged_; }
   bool take(const Assignment& other, double factor = kBetter) {
     const Seconds limit = best_.empty() ? sim::kNever : factor * step_;
     const Seconds step = search_.judge(other, limit);
@@ -61,8 +61,8 @@ class Search {
         if (search_.options()[o].searched)
           take(search_.uniform(static_cast<int>(o), kDefaultPartValues, small));
     for (std::size_t o = 0; o < options; ++o)
-      if (search_.options()[o].searched) take(search_.told(static_cast<int>(o)));
-    const std::size_t each = std::max<std::size_t>(1, most_judged_ / 2 / options);
+      if (search_.options()[o].searched) take(search_.with_base_codecs(static_cast<int>(o)));
+    const std::size_t each = std::max<std::size_t>(1, max_judged_ / 2 / options);
     for (std::size_t o = 0; o < options; ++o) {
       if (!search_.options()[o].lossy || !search_.options()[o].searched) continue;
       for (const std::size_t least : sizes(std::min<std::size_t>(each, 12))) {
@@ -104,7 +104,7 @@ class Search {
 
   PlanSearch& search_;
   const std::vector<JobTensor>& tensors_;
-  std::size_t most_judged_;
+  std::size_t max_judged_;
   const std::size_t before_ = search_.judged;
   Assignment best_;
   Seconds step_ = 0;

@@ -49,7 +49,7 @@ Result<Bounds> bounds_of(const PlanQuery& query, const Planned& planned) {
                         {&out.half_latency, "latency", query.cluster.with_latency(0.5)},
                         {&out.twice_cores, "the lanes", query.cluster.with_cores(2)}};
   constexpr double kHelps = 0.97, kHidden = 0.01, kMuch = 0.5;
-  const bool inside = busiest.ends_with("inside") && planned.outcome.carried_most > kMuch * out.step;
+  const bool inside = busiest.ends_with("inside") && planned.outcome.max_link_busy > kMuch * out.step;
   out.by = inside ? "links inside hosts" : "the engine";
   Seconds least = kHelps * out.step;
   for (const Help& h : helps) {

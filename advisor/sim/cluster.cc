@@ -44,8 +44,8 @@ Cluster Cluster::with_name(std::string name) const {
   return other;
 }
 
-// Lays out hosts in the order of the file until there are `most_ranks` ranks.
-void Cluster::build(int most_ranks) {
+// Lays out hosts in the order of the file until there are `max_ranks` ranks.
+void Cluster::build(int max_ranks) {
   hosts_.clear();
   kind_of_.clear();
   host_of_.clear();
@@ -54,9 +54,9 @@ void Cluster::build(int most_ranks) {
   world_ = 0;
   for (std::size_t k = 0; k < kinds_.size(); ++k) {
     const Kind& kind = kinds_[k];
-    for (int i = 0; i < kind.count && world_ < most_ranks; ++i) {
+    for (int i = 0; i < kind.count && world_ < max_ranks; ++i) {
       Host host;
-      host.ranks = std::min(kind.ranks, most_ranks - world_);
+      host.ranks = std::min(kind.ranks, max_ranks - world_);
       host.first_rank = world_;
       host.machine = shared_cores_ > 0 ? 0 : static_cast<int>(hosts_.size());
       if (static_cast<std::size_t>(host.machine) == machine_cores_.size())
@@ -132,12 +132,12 @@ Result<Cluster> Cluster::sized(int ranks) const {
   return c;
 }
 
-int Cluster::lanes(Rank r, int told) const {
-  if (told > 0) return told;
+int Cluster::lanes(Rank r, int requested) const {
+  if (requested > 0) return requested;
   if (!codecs_.empty()) return 1;
   const Host& host = hosts_[static_cast<std::size_t>(host_of(r))];
-  return usual_lanes(machine_cores_[static_cast<std::size_t>(host.machine)],
-                     shared_cores_ > 0 ? world_ : host.ranks);
+  return default_lanes(machine_cores_[static_cast<std::size_t>(host.machine)],
+                       shared_cores_ > 0 ? world_ : host.ranks);
 }
 
 Seconds Cluster::compute(std::string_view model) const {
@@ -177,9 +177,9 @@ std::string Cluster::link_text(const Costs& costs) const {
     inside_latency = std::max(inside_latency, kind.inside_latency);
     latency += kind.latency / static_cast<double>(hosts_.size());
   }
-  constexpr Seconds kLeast = 1e-9;
+  constexpr Seconds kMinFrame = 1e-9;
   const Seconds work = costs.post + costs.complete + costs.turn + costs.wake;
-  const Seconds frame = std::max(kLeast, latency + work);
+  const Seconds frame = std::max(kMinFrame, latency + work);
   std::string text = fmt::format("{:.6f}kB/s+{:.3f}us", rate / 1e3, frame * 1e6);
   if (!shared_.alone())
     text += fmt::format(", inside {:.6f}kB/s+{:.3f}us", inside_rate / 1e3, (inside_latency + work) * 1e6);

@@ -58,11 +58,11 @@ class Cluster {
   int world() const { return world_; }
   std::span<const Host> hosts() const { return hosts_; }
   int host_of(Rank r) const { return host_of_[static_cast<std::size_t>(r)]; }
-  const tithe::Hosts& shared() const { return shared_; }  // which ranks share a host, as a session sees it
+  const tithe::Hosts& shared() const { return shared_; }  // the hosts of the ranks, as a session detects them
   std::span<const int> machine_cores() const { return machine_cores_; }  // by machine
-  // The compute lanes of a rank: `told`, else the number that a session would choose (plan/lanes.h). One lane if the
-  // file states the costs of codecs, since codecs then run on devices.
-  int lanes(Rank r, int told = 0) const;
+  // The compute lanes of a rank: `requested`, else the number that a session would choose (plan/lanes.h). One lane if
+  // the file states the costs of codecs, since codecs then run on devices.
+  int lanes(Rank r, int requested = 0) const;
   // The speed of its devices, which divides a model's times if the file has no time for that model.
   double speed() const { return speed_; }
   // The time of a model's forward and backward pass on its devices; 0: unknown.
@@ -127,7 +127,7 @@ class Cluster {
     Device device = {};
   };
   friend class ClusterReader;
-  void build(int most_ranks);
+  void build(int max_ranks);
 
   std::string name_, about_;
   std::vector<Switch> switches_;

@@ -40,7 +40,7 @@ typical = 0.5
   EXPECT_TRUE(c->states_costs());
   const Costs before = assumed_costs(), costs = c->costs(before);
   EXPECT_DOUBLE_EQ(costs.step, 10e-6);
-  EXPECT_DOUBLE_EQ(costs.check_byte, 0.25e-9);
+  EXPECT_DOUBLE_EQ(costs.checksum_byte, 0.25e-9);
   EXPECT_EQ(costs.long_messages, (LongMessages{SendProtocol::kRendezvous, 4096}));
   EXPECT_EQ(costs.post, before.post);
   for (const auto& [name, assumed] : before.codecs) {
@@ -62,29 +62,32 @@ TEST(ClusterCosts, WithoutMeasuredCostsNothingChanges) {
 }
 
 TEST(ClusterCosts, RefusesInvalidCostsWithFileLineAndCure) {
-  const auto said = [](std::string_view text) {
+  const auto error_of = [](std::string_view text) {
     const Result<Cluster> c = with(text);
     return c.ok() ? std::string("taken") : c.status().what();
   };
-  EXPECT_EQ(said("[compute]\nvgg19 = 155\n"),
+  EXPECT_EQ(error_of("[compute]\nvgg19 = 155\n"),
             "my.toml:2: vgg19: must be a time, such as \"50us\" or \"20ms\"");
-  EXPECT_EQ(said("[compute]\nvgg19 = \"0ms\"\n"), "my.toml:2: vgg19: must be a time above 0");
-  EXPECT_EQ(said("[[compute]]\nvgg19 = \"1ms\"\n"), "my.toml:1: write [compute], once");
-  EXPECT_NE(said("[costs]\nstap = \"1us\"\n")
+  EXPECT_EQ(error_of("[compute]\nvgg19 = \"0ms\"\n"), "my.toml:2: vgg19: must be a time above 0");
+  EXPECT_EQ(error_of("[[compute]]\nvgg19 = \"1ms\"\n"), "my.toml:1: write [compute], once");
+  EXPECT_NE(error_of("[costs]\nstap = \"1us\"\n")
                 .find("my.toml:2: unknown field 'stap': eager_bytes, long_messages, many_to_one, "
                       "both_ways, step"),
             std::string::npos);
-  EXPECT_NE(said("[costs]\neager_bytes = -1\n").find("my.toml:2: eager_bytes: must be a whole number"),
+  EXPECT_NE(error_of("[costs]\neager_bytes = -1\n").find("my.toml:2: eager_bytes: must be a whole number"),
             std::string::npos);
-  EXPECT_NE(said("[[codec]]\nencode = []\n").find("my.toml:1: a codec needs a name"), std::string::npos);
-  EXPECT_NE(said("[[codec]]\nname = \"onebitt\"\n").find("onebit"), std::string::npos);
-  EXPECT_NE(said("[[codec]]\nname = \"onebit\"\n").find("my.toml:1: encode is missing: such as"),
+  EXPECT_NE(error_of("[[codec]]\nencode = []\n").find("my.toml:1: a codec needs a name"), std::string::npos);
+  EXPECT_NE(error_of("[[codec]]\nname = \"onebitt\"\n").find("onebit"), std::string::npos);
+  EXPECT_NE(error_of("[[codec]]\nname = \"onebit\"\n").find("my.toml:1: encode is missing: such as"),
             std::string::npos);
   const std::string good = "[[codec]]\nname = \"onebit\"\nstore = [[1, \"1us\"]]\nmerge = [[1, \"1us\"]]\n";
-  EXPECT_NE(said(good + "encode = [[1, 2]]\n").find("my.toml:5: encode: must be a time"), std::string::npos);
-  EXPECT_NE(said(good + "encode = [[9, \"2us\"], [8, \"3us\"]]\n").find("must ascend"), std::string::npos);
-  EXPECT_NE(said(good + "encode = [[8, \"3us\"], [9, \"2us\"]]\n").find("must ascend"), std::string::npos);
-  EXPECT_NE(said(good + "encode = [[1, \"1us\"]]\n" + good + "encode = [[1, \"1us\"]]\n")
+  EXPECT_NE(error_of(good + "encode = [[1, 2]]\n").find("my.toml:5: encode: must be a time"),
+            std::string::npos);
+  EXPECT_NE(error_of(good + "encode = [[9, \"2us\"], [8, \"3us\"]]\n").find("must ascend"),
+            std::string::npos);
+  EXPECT_NE(error_of(good + "encode = [[8, \"3us\"], [9, \"2us\"]]\n").find("must ascend"),
+            std::string::npos);
+  EXPECT_NE(error_of(good + "encode = [[1, \"1us\"]]\n" + good + "encode = [[1, \"1us\"]]\n")
                 .find("two codecs 'onebit'"),
             std::string::npos);
 }

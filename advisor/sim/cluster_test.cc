@@ -86,7 +86,7 @@ TEST(Cluster, SizedTruncatesOrRepeatsHosts) {
 
 struct Wrong {
   const char* text;
-  const char* said;
+  const char* message;
 };
 
 class ClusterRefuses : public testing::TestWithParam<Wrong> {};
@@ -95,7 +95,7 @@ TEST_P(ClusterRefuses, NamesFileLineAndCure) {
   const Result<Cluster> c = Cluster::parse(GetParam().text, "my.toml");
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.status().code(), Code::kInvalid);
-  EXPECT_NE(c.status().what().find(GetParam().said), std::string::npos) << c.status().what();
+  EXPECT_NE(c.status().what().find(GetParam().message), std::string::npos) << c.status().what();
   EXPECT_EQ(c.status().what().rfind("my.toml:", 0), 0U) << c.status().what();
 }
 

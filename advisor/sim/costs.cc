@@ -84,7 +84,7 @@ class Pricer {
       const auto slot = static_cast<std::size_t>(program_.indices[s.frames.first + k]);
       if (program_.check_of[slot] >= 0) bytes += out_.bytes[slot];
     }
-    return bytes * costs_.check_byte;
+    return bytes * costs_.checksum_byte;
   }
 
   // The first access to a chunk copies it in; the last store copies it out.
@@ -107,10 +107,10 @@ class Pricer {
         const double bytes = out_.bytes[static_cast<std::size_t>(s.slot)];
         // After kOwn the payload exists and only needs its checksum.
         const bool made = law(s).own_first && !s.direct;
-        return costs_.step + (made ? 0 : codec(s).encode.at(n)) + bytes * costs_.check_byte;
+        return costs_.step + (made ? 0 : codec(s).encode.at(n)) + bytes * costs_.checksum_byte;
       }
       case StepKind::kCheck:
-        return costs_.step + out_.bytes[static_cast<std::size_t>(s.slot)] * costs_.check_byte;
+        return costs_.step + out_.bytes[static_cast<std::size_t>(s.slot)] * costs_.checksum_byte;
       case StepKind::kMerge:
         // Under a law that joins payloads, a merge only collects them; the store decodes them.
         return costs_.step + checks(s) + (law(s).joins ? 0 : payloads(s) * codec(s).merge.at(n));
@@ -174,7 +174,7 @@ Status Costs::know(std::span<const Spec> specs) const {
                       fmt::join(missing, ", "), fmt::join(missing, " --codec "))};
 }
 
-Costs usual_costs() {
+Costs default_costs() {
   constexpr double kValues = 1 << 20;
   Costs costs;
   const auto add = [&](const char* codec, double encode_ns, double merge_ns) {
@@ -189,11 +189,11 @@ Costs usual_costs() {
 
 // The step is from lab/results/engine.md, the costs of a frame are those of src/plan/codec_cost.h.
 Costs assumed_costs() {
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = 0.5e-6;
   costs.post = costs.complete = plan::kOfMessage;
   costs.wake = costs.turn = 8e-6;
-  costs.check_byte = plan::kCheckByte;
+  costs.checksum_byte = plan::kChecksumByte;
   costs.copy_value = 0.3e-9;
   costs.many_to_one = kDefaultManyToOne;
   costs.long_messages = long_messages_of(kDefaultTransport);

@@ -50,12 +50,12 @@ struct Costs {
   Seconds complete = 2e-6;  // to take a received message
   Seconds wake = 5e-6;      // to wake a sleeping lane
   Seconds turn = 5e-6;      // the communication lane: to wake, to poll the transport, to sleep again
-  Seconds slice = 0;       // minimum time that a thread keeps a contended core; 0: threads share cores evenly
-  Seconds move = 0;        // time that a woken thread waits for a busy core before a free one takes it
-  Seconds bucket = 5e-6;   // to begin a bucket
-  Seconds check_byte = 0;  // checksum of a frame, per byte
-  Seconds copy_value = 0;  // to copy a value to or from the gradients, if codecs cannot use them in place
-  Seconds send_byte = 0;   // work of kernel and transport, outside the lanes
+  Seconds slice = 0;      // minimum time that a thread keeps a contended core; 0: threads share cores evenly
+  Seconds move = 0;       // time that a woken thread waits for a busy core before a free one takes it
+  Seconds bucket = 5e-6;  // to begin a bucket
+  Seconds checksum_byte = 0;  // checksum of a frame, per byte
+  Seconds copy_value = 0;     // to copy a value to or from the gradients, if codecs cannot use them in place
+  Seconds send_byte = 0;      // work of kernel and transport, outside the lanes
   Seconds receive_byte = 0;
   LongMessages long_messages = {};  // when they are sent: a property of the transport
   // The share of a link's rate that arrives while several ranks send to one.
@@ -84,14 +84,14 @@ inline constexpr CostField kCostFields[] = {
     {"slice", "slice_s", &Costs::slice},
     {"move", "move_s", &Costs::move},
     {"bucket", "bucket_s", &Costs::bucket},
-    {"check_byte", "check_s_per_byte", &Costs::check_byte},
+    {"check_byte", "check_s_per_byte", &Costs::checksum_byte},
     {"copy_value", "copy_s_per_value", &Costs::copy_value},
     {"send_byte", "send_s_per_byte", &Costs::send_byte},
     {"receive_byte", "receive_s_per_byte", &Costs::receive_byte},
 };
 
 // The costs that planning uses without a measurement (src/plan/codec_cost.def), for all codecs in that list.
-Costs usual_costs();
+Costs default_costs();
 // Likewise, with default costs of steps, messages and frames (docs/guide/simulate.md); messages are those of UCX over
 // TCP.
 inline constexpr std::string_view kDefaultTransport = "ucx";

@@ -29,7 +29,7 @@ Profile some() {
   p.costs.turn = 3e-6;
   p.costs.slice = 4e-4;
   p.costs.move = 4e-3;
-  p.costs.check_byte = 1e-10;
+  p.costs.checksum_byte = 1e-10;
   p.costs.many_to_one = 0.87;
   p.costs.long_messages = {SendProtocol::kPosted, 8192};
   p.costs.codecs["dgc:ratio=0.01"] = {.encode = {{{256, 1e-6}, {65536, 3e-5}}},
@@ -76,7 +76,7 @@ TEST(Profile, RefusesATruncatedProfile) {
 }
 
 TEST(Profile, RefusesAnInvalidProfileWithTheField) {
-  const auto said = [](std::string text, std::string_view from, std::string_view to) {
+  const auto error_of = [](std::string text, std::string_view from, std::string_view to) {
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
@@ -84,17 +84,17 @@ TEST(Profile, RefusesAnInvalidProfileWithTheField) {
     return read.ok() ? std::string("taken") : read.status().what();
   };
   const std::string good = to_json(some());
-  EXPECT_NE(said(good, "\"profile\": 1", "\"profile\": 2").find("another format"), std::string::npos);
-  EXPECT_NE(said(good, "\"step_s\"", "\"stap_s\"").find("'stap_s'"), std::string::npos);
-  EXPECT_NE(said(good, "\"step_s\": 1.25e-06", "\"step_s\": -1").find("'step_s'"), std::string::npos);
-  EXPECT_NE(said(good, "\"ranks\": 3", "\"ranks\": 3.5").find("'ranks'"), std::string::npos);
-  EXPECT_NE(said(good, "65536.0", "255.0").find("ascending"), std::string::npos);
-  EXPECT_NE(said(good, "\"machine\": \"a machine\",", "").find("is missing"), std::string::npos);
-  EXPECT_NE(said(good, "\"one_machine\": true", "\"one_machine\": 1").find("'one_machine'"),
+  EXPECT_NE(error_of(good, "\"profile\": 1", "\"profile\": 2").find("another format"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"step_s\"", "\"stap_s\"").find("'stap_s'"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"step_s\": 1.25e-06", "\"step_s\": -1").find("'step_s'"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"ranks\": 3", "\"ranks\": 3.5").find("'ranks'"), std::string::npos);
+  EXPECT_NE(error_of(good, "65536.0", "255.0").find("ascending"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"machine\": \"a machine\",", "").find("is missing"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"one_machine\": true", "\"one_machine\": 1").find("'one_machine'"),
             std::string::npos);
-  EXPECT_NE(said(good, "\"later_phases\": [", "\"later_phases\": [3, ").find("must be an object"),
+  EXPECT_NE(error_of(good, "\"later_phases\": [", "\"later_phases\": [3, ").find("must be an object"),
             std::string::npos);
-  EXPECT_NE(said(good, "\"eager_bytes\"\n", "7\n").find("'assumed'"), std::string::npos);
+  EXPECT_NE(error_of(good, "\"eager_bytes\"\n", "7\n").find("'assumed'"), std::string::npos);
 }
 
 TEST(Profile, ErrorsNameTheLine) {
@@ -104,8 +104,8 @@ TEST(Profile, ErrorsNameTheLine) {
     ASSERT_NE(found, std::string::npos) << from;
     text.replace(found, from.size(), to);
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(found), '\n');
-    const std::string said = parse_profile(text, "p.json").status().what();
-    EXPECT_EQ(said.rfind("p.json:" + std::to_string(line) + ":", 0), 0U) << said << ", line " << line;
+    const std::string error = parse_profile(text, "p.json").status().what();
+    EXPECT_EQ(error.rfind("p.json:" + std::to_string(line) + ":", 0), 0U) << error << ", line " << line;
   };
   expect_line("\"ranks\": 3", "\"ranks\": 3.5", "\"ranks\"");
   expect_line("\"step_s\": 1.25e-06", "\"step_s\": -1", "\"step_s\"");

@@ -98,14 +98,14 @@ TEST(ShardedRounds, RanksSendAsManyBytesAsThoseOfSessions) {
               hosts ? Cluster::flat(2, {.ranks = 2}, 1e9, 1e-5, 4) : Cluster::flat(4, 1e9, 1e-5, 4);
           Workload work;
           work.buckets.push_back({.plan = plan_of(options, cluster, kind, kN, cuts)});
-          const Result<Outcome> out = run(cluster, usual_costs(), work, false, Extent::kAll);
+          const Result<Outcome> out = run(cluster, default_costs(), work, false, Extent::kAll);
           ASSERT_TRUE(out.ok()) << out.status().what();
           EXPECT_EQ(out->bytes, sent(options, 4, kind, kN, cuts))
               << codec << ' ' << strategy << ' ' << name(kind);
         }
 }
 
-// In one world, equal rounds share a timeline. Kinds and bounds tell them apart.
+// In one world, equal rounds share a timeline. Rounds of other kinds or bounds have their own.
 TEST(ShardedRounds, TimelinesAreSharedByEqualRoundsAlone) {
   constexpr std::size_t kN = 1000;
   const Cluster cluster = Cluster::flat(2, 1e9, 0, 1);
@@ -115,7 +115,7 @@ TEST(ShardedRounds, TimelinesAreSharedByEqualRoundsAlone) {
     for (const RoundKind each : {kScatter, kGather})
       if (kind == RoundKind::kAllReduce || each == kind)
         work.buckets.push_back({.plan = plan_of(options, cluster, each, kN, cuts)});
-    const Result<Outcome> out = run(cluster, usual_costs(), work, false, Extent::kAll);
+    const Result<Outcome> out = run(cluster, default_costs(), work, false, Extent::kAll);
     EXPECT_TRUE(out.ok());
     return out->bytes[0] - 64.0 * static_cast<double>(work.buckets.size());
   };

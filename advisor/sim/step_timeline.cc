@@ -65,7 +65,7 @@ std::vector<int> TimelineBuilder::begins_after(const Plan& plan, bool copies) {
   std::vector<std::size_t> sizes;
   for (const Part& p : plan.parts)
     sizes.push_back(engine::bytes_under_way(p, drawn(*p.strategy).cost) + (copies ? sizeof(float) * p.n : 0));
-  return engine::begins_after(sizes, engine::least_window(place(0)));
+  return engine::begins_after(sizes, engine::min_window(place(0)));
 }
 
 Result<std::shared_ptr<const StepTimeline>> TimelineBuilder::of(const Part& part, bool copies) {

@@ -108,7 +108,7 @@ Simulated simulated(const SessionOptions& options, const Cluster& cluster, bool 
     first_part.push_back(parts);
     parts += static_cast<int>(work.buckets.back().plan.parts.size());
   }
-  const Result<Outcome> out = run(cluster, usual_costs(), work, true, Extent::kAll);
+  const Result<Outcome> out = run(cluster, default_costs(), work, true, Extent::kAll);
   EXPECT_TRUE(out.ok()) << out.status().what();
   Simulated all;
   all.ranks.resize(static_cast<std::size_t>(cluster.world()));

@@ -134,20 +134,20 @@ Result<Outcome> World::run(Seconds limit) {
     out_.step = out_.exposed = kNever;
     return std::move(out_);
   }
-  // End of the round: every rank tells all others that its work is complete, and waits for their messages. The
+  // End of the round: every rank sends all others its done message, and waits for theirs. The
   // communication lane wakes the caller, the caller has it send the messages, and it wakes the caller again when all
   // others have answered.
   Seconds last = work_.compute;
   for (Rank a = 0; a < classes_.simulated() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
-    const Seconds told =
+    const Seconds announced =
         std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
-    last = std::max(last, told);
+    last = std::max(last, announced);
     std::vector<int> links;
     for (Rank b = 0; b < cluster_.world(); ++b)
       if (b != a)
-        last = std::max(
-            last, told + cluster_.route(a, b, links) + costs_.turn + others * costs_.complete + costs_.wake);
+        last = std::max(last, announced + cluster_.route(a, b, links) + costs_.turn +
+                                  others * costs_.complete + costs_.wake);
   }
   out_.step = last;
   out_.exposed = last - work_.compute;
@@ -162,8 +162,8 @@ Result<Outcome> World::run(Seconds limit) {
   out_.merged = ranks_[0].merged;
   for (std::size_t l = 0; l < rates_.size(); ++l) {
     const double seconds = flows_.carried(static_cast<int>(l)) / rates_[l];
-    if (seconds > out_.carried_most) {
-      out_.carried_most = seconds;
+    if (seconds > out_.max_link_busy) {
+      out_.max_link_busy = seconds;
       out_.busiest = cluster_.link_name(static_cast<int>(l));
     }
   }

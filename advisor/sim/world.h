@@ -61,7 +61,7 @@ class Outcome {
   Seconds encoded = 0;            // of rank 0: time of encoding
   Seconds merged = 0;             // of rank 0: time of merging and storing payloads
   Seconds processor = 0;          // mean core time of a rank, including the kernel's work for its messages
-  double carried_most = 0;        // busy time of the busiest link, at its rate
+  double max_link_busy = 0;       // busy time of the busiest link, at its rate
   std::string busiest;            // the name of that link
   std::vector<Event> events;      // if requested, in the order of their ends
 

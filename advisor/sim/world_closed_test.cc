@@ -18,7 +18,7 @@ constexpr double kRate = 1e8, kInside = 1e10;
 constexpr double kWithin = 0.03;
 
 Costs free_of_work(LongMessages rule) {
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = costs.post = costs.complete = costs.wake = costs.turn = costs.bucket = 0;
   for (auto& [name, c] : costs.codecs) c = {};
   costs.long_messages = rule;

@@ -33,7 +33,7 @@ Seconds step(const Cluster& cluster, std::initializer_list<Seconds> ready, Exten
   Workload work;
   for (const Seconds r : ready)
     work.buckets.push_back({.ready = r, .plan = make_plan({&tensor, 1}, choices)});
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = costs.post = costs.complete = costs.wake = costs.turn = costs.bucket = 0;
   for (auto& [name, c] : costs.codecs) c = {};
   const Result<Outcome> out = run(cluster, costs, work, false, extent);

@@ -23,7 +23,7 @@ TEST(WorldServers, ServerLinkCarriesAllTrafficInBothDirections) {
   work.servers = 1;
   work.buckets.push_back({.plan = make_plan({&tensor, 1}, choices)});
   const Cluster cluster = Cluster::flat(kWorkers + 1, kRate, 0, 1);
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = costs.post = costs.complete = costs.wake = costs.bucket = 0;
   for (auto& [name, c] : costs.codecs) c = {};
   const Result<Outcome> out = run(cluster, costs, work, false);

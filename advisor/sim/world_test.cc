@@ -24,7 +24,7 @@ Plan plan_for(const char* codec, const char* strategy, std::size_t n, std::size_
 }
 
 Costs free() {
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.step = costs.post = costs.complete = costs.wake = costs.turn = costs.bucket = 0;
   for (auto& [name, c] : costs.codecs) c = {};
   return costs;
@@ -86,7 +86,7 @@ TEST(World, EachStepRunsOnceInProgramOrder) {
       Workload work;
       work.buckets.push_back({.plan = plan_for(codec, strategy, 100'000, 30'000)});
       work.buckets.push_back({.ready = 1e-3, .plan = plan_for(codec, strategy, 50'000)});
-      const Result<Outcome> out = run(cluster, usual_costs(), work, true);
+      const Result<Outcome> out = run(cluster, default_costs(), work, true);
       ASSERT_TRUE(out.ok()) << out.status().what();
       std::map<std::pair<int, int>, std::vector<Seconds>> ended;  // by bucket and part
       for (int bucket = 0; bucket < 2; ++bucket)
@@ -120,8 +120,8 @@ TEST(World, EachStepRunsOnceInProgramOrder) {
 void expect_as_all(int hosts, int ranks, const char* strategy, const char* codec, std::size_t simulated,
                    std::size_t part, SendProtocol leave = SendProtocol::kEager) {
   SCOPED_TRACE(testing::Message() << codec << " by " << strategy << " on " << hosts << "x" << ranks);
-  Costs costs = usual_costs();
-  costs.check_byte = 1e-10;
+  Costs costs = default_costs();
+  costs.checksum_byte = 1e-10;
   costs.send_byte = costs.receive_byte = 2e-10;
   costs.long_messages = {leave, 8192};
   const Result<Cluster> cluster =
@@ -181,7 +181,8 @@ TEST(World, DifferingRanksAreAllSimulated) {
   for (const char* strategy : {"aggregator", "tree"}) {
     Workload work;
     work.buckets.push_back({.plan = plan_for("fp32", strategy, 1000)});
-    const Result<Outcome> out = run(Cluster::flat(4, 1e8, 1e-4, 2), usual_costs(), work, false, Extent::kFew);
+    const Result<Outcome> out =
+        run(Cluster::flat(4, 1e8, 1e-4, 2), default_costs(), work, false, Extent::kFew);
     ASSERT_TRUE(out.ok());
     EXPECT_EQ(out->ranks, 4U) << strategy;
   }
@@ -219,7 +220,7 @@ TEST(World, LanesDefaultToTheHostsCores) {
     Workload work;
     work.lanes = lanes;
     work.buckets.push_back({.plan = plan_for("onebit", "gather", 1 << 20, 1 << 16)});
-    return run(cluster, usual_costs(), work, false)->step;
+    return run(cluster, default_costs(), work, false)->step;
   };
   EXPECT_EQ(step(5, 0), step(5, 4));
   EXPECT_LT(step(5, 0), step(5, 1));
@@ -256,7 +257,7 @@ TEST(World, StepsMatchTheEnginesTraceInOrder) {
 
   Workload work;
   work.buckets.push_back({.plan = plan_for("onebit", "server", kValues, kPart)});
-  const Result<Outcome> out = run(Cluster::flat(1, 1e8, 0, 1), usual_costs(), work, true);
+  const Result<Outcome> out = run(Cluster::flat(1, 1e8, 0, 1), default_costs(), work, true);
   ASSERT_TRUE(out.ok());
   constexpr std::string_view kNames[] = {"load", "own", "encode", "send", "recv", "check", "merge", "store"};
   for (const Event& e : out->events) {
@@ -272,8 +273,8 @@ TEST(World, SameInputGivesTheSameTimes) {
   const Cluster cluster = Cluster::flat(3, 1e8, 1e-5, 2);
   Workload work;
   work.buckets.push_back({.plan = plan_for("bf16", "ring", 100'000, 10'000)});
-  const Result<Outcome> a = run(cluster, usual_costs(), work, true),
-                        b = run(cluster, usual_costs(), work, true);
+  const Result<Outcome> a = run(cluster, default_costs(), work, true),
+                        b = run(cluster, default_costs(), work, true);
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(a->step, b->step);
   ASSERT_EQ(a->events.size(), b->events.size());
@@ -289,9 +290,9 @@ TEST(World, CachesSharedBetweenWorldsChangeNoTime) {
       for (const std::size_t values : {100'000, 70'000}) {
         Workload work;
         work.buckets.push_back({.plan = plan_for("bf16", strategy, values, 10'000)});
-        const Result<Outcome> alone = run(cluster, usual_costs(), work, false);
+        const Result<Outcome> alone = run(cluster, default_costs(), work, false);
         const Result<Outcome> shared =
-            run(cluster, usual_costs(), work, false, Extent::kNeeded, kNever, &library);
+            run(cluster, default_costs(), work, false, Extent::kNeeded, kNever, &library);
         ASSERT_TRUE(alone.ok() && shared.ok());
         EXPECT_EQ(alone->step, shared->step) << strategy;
         EXPECT_EQ(alone->bytes, shared->bytes);
@@ -302,7 +303,7 @@ TEST(World, UnmeasuredCodecIsRefusedByName) {
   const Cluster cluster = Cluster::flat(2, 1e8, 0, 1);
   Workload work;
   work.buckets.push_back({.plan = plan_for("bf16", "ring", 100)});
-  Costs costs = usual_costs();
+  Costs costs = default_costs();
   costs.codecs.erase("bf16");
   const Result<Outcome> out = run(cluster, costs, work, false);
   ASSERT_FALSE(out.ok());

@@ -20,7 +20,7 @@ TEST(WorldWindow, PartsStartAfterTheLastSendOfEarlierParts) {
                                          .part_values = kPart});
     Workload work;
     work.buckets.push_back({.plan = make_plan({&tensor, 1}, choices)});
-    Costs costs = usual_costs();
+    Costs costs = default_costs();
     for (auto& [name, c] : costs.codecs) c = {};
     for (const Seconds latency : {0.0, 1e-3}) {
       const Result<Outcome> out = run(Cluster::flat(9, 1e9, latency, 8), costs, work, false, Extent::kAll);

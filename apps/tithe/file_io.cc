@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads files with a limit, and writes them atomically: a new file in the same folder is renamed to its target, so a
-// reader never sees half a file, also after an interrupt.
+// reader never reads half a file, also after an interrupt.
 #include "file_io.h"
 
 #include <fcntl.h>
@@ -97,11 +97,11 @@ Status replace(const fs::path& path, const struct stat* old, std::string_view te
 
 }  // namespace
 
-Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t most_values) {
-  const std::size_t most = kReadPerValue * std::min(most_values, kMostValues) + kReadBeside;
+Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t max_values) {
+  const std::size_t most = kReadPerValue * std::min(max_values, kMaxValues) + kReadBeside;
   const auto too_long = [&] {
     return Status(Code::kUnsupported, fmt::format("{}: larger than {} bytes, the limit for --max-values {}",
-                                                  path.string(), most, most_values));
+                                                  path.string(), most, max_values));
   };
   if (path.empty()) return Status(Code::kInvalid, "the name of the input is empty");
   const Descriptor in(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)

@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 inline constexpr std::size_t kReadPerValue = 8;
 inline constexpr std::size_t kReadBeside = 1U << 16;  // headers, which dominate for few values
 
-// Reads all of a file, a pipe or a device. kUnsupported if it exceeds the limit for `most_values`: a device such as
+// Reads all of a file, a pipe or a device. kUnsupported if it exceeds the limit for `max_values`: a device such as
 // /dev/zero never ends.
-Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t most_values);
+Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t max_values);
 
 // Writes a regular file, all or nothing: under another name in the same folder, then renamed. Links are followed to
 // their target, and its mode is kept. A target that is neither a file nor a folder (a device, a pipe) is written

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Handles Ctrl-C and similar signals: one line on stderr, no incomplete file is left, and the process ends by the
-// signal, so that a shell sees 128 + its number.
+// signal, so a shell gets the exit code 128 + its number.
 #include <csignal>
 
 namespace tithe::cli {

@@ -175,10 +175,10 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-void add_most_values(CLI::App& app, std::size_t& most_values) {
-  app.add_option("--max-values", most_values,
+void add_most_values(CLI::App& app, std::size_t& max_values) {
+  app.add_option("--max-values", max_values,
                  "refuse an input that has more values, or whose header states more")
-      ->check(CLI::Range(std::size_t{0}, kMostValues))
+      ->check(CLI::Range(std::size_t{0}, kMaxValues))
       ->capture_default_str();
 }
 

@@ -21,7 +21,7 @@ struct Report {
 };
 
 // Adds --max-values, for verbs that read a file.
-void add_most_values(CLI::App& app, std::size_t& most_values);
+void add_most_values(CLI::App& app, std::size_t& max_values);
 
 using Run = std::function<Result<Report>()>;
 

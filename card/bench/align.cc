@@ -10,7 +10,7 @@ int run(int argc, char** argv) {
   const Args a = args(argc, argv);
   Dut<Valign> dut(a);
   constexpr std::size_t kBeat = sizeof(std::decay_t<decltype(dut->out_data)>);
-  constexpr std::size_t kMost = kBeat + (kBeat == 64 ? 4 : 2);
+  constexpr std::size_t kMaxPiece = kBeat + (kBeat == 64 ? 4 : 2);
   Random random(a.seed);
   dut->in_valid = 0;
   dut.reset();
@@ -25,11 +25,11 @@ int run(int argc, char** argv) {
     }
     if (!dut->in_valid && !in_pause.now()) {
       const std::uint64_t r = random();
-      std::size_t n = r % 3 == 0 ? kMost : r % 3 == 1 ? (r >> 8) % (kMost + 1) : (r >> 8) % 5;
+      std::size_t n = r % 3 == 0 ? kMaxPiece : r % 3 == 1 ? (r >> 8) % (kMaxPiece + 1) : (r >> 8) % 5;
       if (now.empty() && n == 0) n = 1;
       std::uint8_t data[72] = {};
       for (std::size_t i = 0; i < n; ++i) data[i] = static_cast<std::uint8_t>(random());
-      put(dut->in_data, data, kMost);
+      put(dut->in_data, data, kMaxPiece);
       dut->in_bytes = static_cast<CData>(n);
       dut->in_last = (r >> 40) % 12 == 0;
       dut->in_info = static_cast<IData>(random() & 0x1ffff);

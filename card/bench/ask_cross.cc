@@ -19,7 +19,7 @@ int run(int argc, char** argv) {
   dut.s_rst = dut.m_rst = 1;
   Clocks clocks({&dut.s_clk, &dut.m_clk}, random);
   Pause pauses[4] = {{Pause::kNever, 1}, {Pause::kNever, 2}, {Pause::kNever, 3}, {Pause::kNever, 4}};
-  std::deque<std::uint32_t> asked, heard;
+  std::deque<std::uint32_t> sent, received;
   std::uint64_t questions = 0, arrived = 0, answers = 0, quiet = 0;
   bool taken[4] = {};
   const auto before = [&](std::size_t side) {
@@ -31,8 +31,8 @@ int run(int argc, char** argv) {
       dut.s_answer_ready = !pauses[1].now();
     } else {
       dut.m_ask_ready = !pauses[2].now();
-      if (!dut.m_answer_valid && !heard.empty() && !pauses[3].now()) {
-        dut.m_answer = answer_to(heard.front());
+      if (!dut.m_answer_valid && !received.empty() && !pauses[3].now()) {
+        dut.m_answer = answer_to(received.front());
         dut.m_answer_valid = 1;
       }
     }
@@ -42,20 +42,20 @@ int run(int argc, char** argv) {
     taken[2] = side == 1 && dut.m_ask_valid && dut.m_ask_ready;
     taken[3] = side == 1 && dut.m_answer_valid && dut.m_answer_ready;
     if (taken[1]) {
-      BENCH_CHECK(!asked.empty() && dut.s_answer == answer_to(asked.front()));
-      asked.pop_front();
+      BENCH_CHECK(!sent.empty() && dut.s_answer == answer_to(sent.front()));
+      sent.pop_front();
       ++answers;
     }
     if (taken[0]) {
-      asked.push_back(dut.s_ask);
+      sent.push_back(dut.s_ask);
       ++questions;
     }
     if (taken[2]) {
-      heard.push_back(dut.m_ask);
-      BENCH_CHECK(++arrived == questions && !asked.empty() && heard.front() == asked.front());
+      received.push_back(dut.m_ask);
+      BENCH_CHECK(++arrived == questions && !sent.empty() && received.front() == sent.front());
     }
-    if (taken[3]) heard.pop_front();
-    BENCH_CHECK(asked.size() <= 1 && heard.size() <= 1);
+    if (taken[3]) received.pop_front();
+    BENCH_CHECK(sent.size() <= 1 && received.size() <= 1);
   };
   const auto after = [&](std::size_t) {
     if (taken[0]) dut.s_ask_valid = 0;

@@ -72,9 +72,9 @@ int run(int argc, char** argv) {
   std::vector<Pause> pauses(10, Pause(Pause::kNever, 1));
   std::uint32_t model[256] = {};
   std::optional<std::pair<std::uint32_t, std::uint32_t>> written;  // waits for its response
-  int asked = -1;                                                  // waits for its value; -1: nothing
+  int reading = -1;                                                // waits for its value; -1: nothing
   std::uint32_t before_it = 0;                                     // what `written` takes the place of
-  std::vector<std::uint32_t> possible;  // of what is asked, while a write of it is on its way too
+  std::vector<std::uint32_t> possible;  // values of the address being read, while a write to it is in flight
   std::uint64_t writes = 0, refused = 0, reads = 0, quiet = 0;
   bool goes[5] = {};
   const auto before = [&](std::size_t side) {
@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
       dut.s_axil_wstrb = static_cast<CData>(random() % 16);
       dut.s_axil_wvalid = 1;
     }
-    if (!dut.s_axil_arvalid && asked < 0 && !pauses[2].now()) {
+    if (!dut.s_axil_arvalid && reading < 0 && !pauses[2].now()) {
       dut.s_axil_araddr = static_cast<CData>(random() % 256);
       dut.s_axil_arvalid = 1;
     }
@@ -111,19 +111,19 @@ int run(int argc, char** argv) {
       written.reset();
     }
     if (goes[3]) {
-      BENCH_CHECK(asked >= 0 && dut.s_axil_rresp == (asked % 4 == 3 ? 2 : 0));
+      BENCH_CHECK(reading >= 0 && dut.s_axil_rresp == (reading % 4 == 3 ? 2 : 0));
       BENCH_CHECK(std::find(possible.begin(), possible.end(), dut.s_axil_rdata) != possible.end());
       ++reads;
-      asked = -1;
+      reading = -1;
     }
     if (goes[0]) {
       written = std::pair(std::uint32_t{dut.s_axil_awaddr}, dut.s_axil_wdata ^ dut.s_axil_wstrb);
       before_it = model[written->first];
       if (written->first % 4 != 3) model[written->first] = written->second;
-      if (asked == static_cast<int>(written->first)) possible.push_back(model[written->first]);
+      if (reading == static_cast<int>(written->first)) possible.push_back(model[written->first]);
     }
     if (goes[1]) {
-      asked = dut.s_axil_araddr;
+      reading = dut.s_axil_araddr;
       possible = {model[dut.s_axil_araddr]};
       if (written && written->first == dut.s_axil_araddr) possible.push_back(before_it);
     }

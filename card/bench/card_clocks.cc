@@ -79,7 +79,7 @@ struct Rig {
       if (k != kRx) return;
       from_wire.done();
       if (ends) damaged.pop_front();
-      told += dut.ev_damaged;
+      reported += dut.ev_damaged;
       lost += dut.ev_lost >> 3 & 1U;
     };
     clocks.edge([&] { dut.eval(); }, before, after);
@@ -116,7 +116,7 @@ struct Rig {
   Out to_host;
   Clocks clocks;
   std::deque<bool> damaged;  // of the frames in from_wire
-  std::uint64_t told = 0, lost = 0;
+  std::uint64_t reported = 0, lost = 0;
 
  private:
   std::array<bool, 2> asks{}, answers{};
@@ -199,7 +199,7 @@ int run(int argc, char** argv) {
   for (unsigned direction = 0; direction < 2; ++direction)
     for (unsigned i = 0; i < 5; ++i)
       BENCH_CHECK(rig.read(0x20 + 28 * direction + 4 * i) == totals.events[direction][i]);
-  BENCH_CHECK(rig.told == totals.damaged && rig.lost == 0 && totals.damaged > 0);
+  BENCH_CHECK(rig.reported == totals.damaged && rig.lost == 0 && totals.damaged > 0);
   BENCH_CHECK(totals.events[0][1] > 0 && totals.events[1][1] > 0);
   std::printf(
       "card_clocks, %zu bits: %llu frames, %llu packed, %llu unpacked, %llu damaged on the wire\n", 8 * kBeat,

@@ -34,7 +34,7 @@ int run(int argc, char** argv) {
     dut->cfg_literal = c.setting.mode == tithe::inceptionn::kLiteral;
     dut->cfg_bound = static_cast<CData>(c.setting.b);
     dut->cfg_dscp = static_cast<CData>(c.dscp);
-    dut->cfg_least = static_cast<SData>(c.least);
+    dut->cfg_min_bytes = static_cast<SData>(c.least);
     in.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
     out.set(Pause(static_cast<Pause::Kind>(random() % Pause::kKinds), random()));
     std::deque<Bytes> want;

@@ -42,7 +42,7 @@ struct Registers {
   }
 };
 
-// A valid/ready channel that the bench drives: waits at random, and holds what it says until it is taken.
+// A valid/ready channel that the bench drives: waits at random, and holds its value until it is accepted.
 template <typename Offer>
 void drive(CData& valid, Pause& pause, Offer offer) {
   if (valid || pause.now()) return;
@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
     dut.settle();
     const std::uint32_t control = dut->cfg_on | dut->cfg_exact << 1 | dut->cfg_literal << 2 |
                                   dut->cfg_bound << 8 | static_cast<std::uint32_t>(dut->cfg_dscp) << 16;
-    BENCH_CHECK(control == model.control && dut->cfg_least == model.least);
+    BENCH_CHECK(control == model.control && dut->cfg_min_bytes == model.least);
     const bool wrote = dut->s_axil_awvalid && dut->s_axil_awready,
                read = dut->s_axil_arvalid && dut->s_axil_arready;
     BENCH_CHECK(wrote == (dut->s_axil_wvalid && dut->s_axil_wready));

@@ -28,7 +28,7 @@ int run(int argc, char** argv) {
   Random random(a.seed);
   std::uint64_t now = 0, next[2] = {3, 5}, half[2] = {4, 4};
   std::deque<Bytes> sent;  // and not come yet
-  std::uint64_t frames = 0, came = 0, damaged = 0, lost = 0, told_damaged = 0, too_long = 0;
+  std::uint64_t frames = 0, came = 0, damaged = 0, lost = 0, reported_damaged = 0, too_long = 0;
   Frame frame;
   Bytes taken;
   std::size_t at = 0;
@@ -99,7 +99,7 @@ int run(int argc, char** argv) {
     clock = !clock;
     dut.eval();
     if (side == 0 && clock && edges > 60) {
-      told_damaged += dut.ev_damaged;
+      reported_damaged += dut.ev_damaged;
       too_long += dut.ev_lost;
       if (takes) {
         dut.s_axis_tvalid = 0;
@@ -114,16 +114,17 @@ int run(int argc, char** argv) {
     quiet = takes || gives || edges < 100 ? 0 : quiet + 1;
   }
   lost += sent.size();
-  const std::uint64_t told_lost = too_long;
+  const std::uint64_t reported_lost = too_long;
   BENCH_CHECK(taken.empty() && frames == 20000 && came > 5000);
   // A frame that is damaged and finds no room is counted as lost alone.
-  BENCH_CHECK(came + told_damaged + told_lost == frames && told_damaged <= damaged && told_lost >= lost);
-  BENCH_CHECK(told_lost - lost == damaged - told_damaged);
-  BENCH_CHECK(told_lost > 0);
+  BENCH_CHECK(came + reported_damaged + reported_lost == frames && reported_damaged <= damaged &&
+              reported_lost >= lost);
+  BENCH_CHECK(reported_lost - lost == damaged - reported_damaged);
+  BENCH_CHECK(reported_lost > 0);
   std::printf("frame_cross, %zu bits, %s: %llu frames, %llu came, %llu damaged, %llu lost\n", 8 * kBeat,
               kWaits ? "waits" : "never waits", static_cast<unsigned long long>(frames),
-              static_cast<unsigned long long>(came), static_cast<unsigned long long>(told_damaged),
-              static_cast<unsigned long long>(told_lost));
+              static_cast<unsigned long long>(came), static_cast<unsigned long long>(reported_damaged),
+              static_cast<unsigned long long>(reported_lost));
   return 0;
 }
 

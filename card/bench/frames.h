@@ -38,7 +38,7 @@ inline std::uint64_t words(const Bytes& f, std::size_t from, std::size_t to) {
   return sum;
 }
 
-// Where things are in a frame that the card may touch.
+// The offsets in a frame that the card may change.
 struct Headers {
   std::size_t l3 = 0, l4 = 0, payload = 0, end = 0;
   bool v6 = false, udp = false;
@@ -219,7 +219,7 @@ inline Bytes some_frame(Random& random, const CardConfig& c, bool damages) {
   }
   h.payload = f.size();
   Bytes payload = some_packet(random);
-  if (pick(2)) {  // what a host sends that snaps its values
+  if (pick(2)) {  // the values of a host that snaps them
     payload.resize(payload.size() / 4 * 4);
     if (auto snapped = decode(encode(payload, c.setting), payload.size(), c.setting)) {
       payload = *snapped;

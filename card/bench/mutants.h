@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Frames that nobody should send: cut, lengthened, forged, fragmented, with lengths and checksums that are not true,
-// with tags that claim more than there is, and with payloads that grow past what a link carries. Many have valid
-// checksums, so that what is behind the checksum is reached.
+// Invalid frames: cut, lengthened, forged, fragmented, with wrong lengths and checksums, with tags that claim more
+// bytes than the frame has, and with payloads that grow beyond the largest frame. Many have valid checksums, so that
+// the code after the checksum is reached.
 #include "frames.h"
 
 namespace bench {
 
-// Checksums that hold, as far as the frame's own lengths let one compute them.
+// Sets valid checksums, as far as the frame's lengths allow.
 inline void mend(Bytes& f) {
   const auto h = headers(f);
   if (!h || h->end > f.size()) return;
@@ -31,7 +31,7 @@ inline void lengths_from_size(Bytes& f) {
   if (h->udp) set_word(f, h->l4 + 4, f.size() - h->l4);
 }
 
-// A packed frame that is whole but for what it says: `groups` behind a shim that claims `bytes`.
+// A packed frame that is valid except for its length: `groups` behind a shim that claims `bytes`.
 inline Bytes forged(Random& random, const Bytes& f, const Headers& h, const Bytes& groups,
                     std::size_t bytes) {
   Bytes body{static_cast<std::uint8_t>(0x10 | random() % 2),
@@ -87,7 +87,7 @@ inline Bytes mutant(Random& random, Bytes f) {
         f[h->payload + pick(std::min<std::size_t>(f.size() - h->payload, pick(2) ? 8 : 4000))] =
             static_cast<std::uint8_t>(random());
       break;
-    case 8:  // tags that claim more than there is
+    case 8:  // tags that claim more bytes than the frame has
     case 9:
       if (h && h->end <= f.size()) {
         Bytes groups(2 + pick(60));
@@ -101,7 +101,7 @@ inline Bytes mutant(Random& random, Bytes f) {
         return forged(random, f, *h, Bytes((values + 7) / 8 * 2, 0), 4 * values);
       }
       break;
-    default:  // a header twice: what follows is payload
+    default:  // a header twice: the second is payload
       if (h && h->payload < f.size())
         f.insert(f.begin() + static_cast<std::ptrdiff_t>(h->l3 + pick(h->payload - h->l3)), 4,
                  static_cast<std::uint8_t>(random()));

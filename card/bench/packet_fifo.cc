@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// packet_fifo: what was kept comes out, in order, once and soon; what was discarded never does; there is room
+// packet_fifo: kept packets come out, in order, once and soon; discarded packets never come out; there is room
 // until the last place is taken.
 #include "Vpacket_fifo.h"
 #include "streams.h"

@@ -204,7 +204,7 @@ inline std::vector<Promise> promises_to_wire() {
   return all;
 }
 
-// From a packed frame: what a reader must drop or pass.
+// Changes of a packed frame that a reader must drop or pass.
 inline std::vector<Promise> promises_to_host(const Bytes& packed) {
   std::vector<Promise> all;
   CardConfig exact, off;
@@ -214,7 +214,7 @@ inline std::vector<Promise> promises_to_host(const Bytes& packed) {
   const auto add = [&](const char* what, const CardConfig& c, const Bytes& f, Event e) {
     all.push_back({what, c, f, e});
   };
-  // With a checksum that holds, so that it is not the checksum that is refused.
+  // With a valid checksum, so that the frame is refused for another reason.
   const auto with = [&](auto change) {
     Bytes body(packed.begin() + static_cast<std::ptrdiff_t>(h->payload), packed.end());
     change(body);

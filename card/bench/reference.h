@@ -61,7 +61,7 @@ inline std::optional<Bytes> decode(const Bytes& groups, std::size_t bytes, Setti
   return out;
 }
 
-// Values of every class, with what is special among them.
+// Values of every class, including special ones.
 inline std::uint32_t some_float(Random& random, int kind) {
   static constexpr std::uint32_t kSpecial[] = {
       0,          0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000, 0x7f800000, 0xff800000,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reset_sync: a reset begins when it is asked for, also while the clock stands, and ends at the third edge after.
+// reset_sync: a reset begins when it is requested, also while the clock stands, and ends at the third edge after the
+// request.
 #include "Vreset_sync.h"
 #include "streams.h"
 

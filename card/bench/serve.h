@@ -19,8 +19,8 @@ inline void write_all(const void* from, std::size_t bytes) {
 
 template <typename Configure, typename Pass, typename Register, typename Cycles>
 int serve_frames(Configure configure, Pass pass, Register read_register, Cycles cycles) {
-  for (char asked = 0; read_exactly(&asked, 1);) {
-    if (asked == 'c') {
+  for (char request = 0; read_exactly(&request, 1);) {
+    if (request == 'c') {
       std::uint8_t r[9];
       if (!read_exactly(r, sizeof r)) return 1;
       CardConfig c;
@@ -31,12 +31,12 @@ int serve_frames(Configure configure, Pass pass, Register read_register, Cycles 
       c.least = tithe::wire::get<std::uint32_t>(r + 5);
       const char ok = configure(c) ? 1 : 0;
       write_all(&ok, 1);
-    } else if (asked == 'w' || asked == 'h') {
+    } else if (request == 'w' || request == 'h') {
       std::uint8_t n[4];
       if (!read_exactly(n, sizeof n)) return 1;
       Bytes frame(tithe::wire::get<std::uint32_t>(n));
       if (frame.empty() || !read_exactly(frame.data(), frame.size())) return 1;
-      const std::optional<Bytes> out = pass(asked == 'h', frame);
+      const std::optional<Bytes> out = pass(request == 'h', frame);
       const char came = out ? 1 : 0;
       write_all(&came, 1);
       if (out) {
@@ -44,7 +44,7 @@ int serve_frames(Configure configure, Pass pass, Register read_register, Cycles 
         write_all(n, sizeof n);
         write_all(out->data(), out->size());
       }
-    } else if (asked == 's') {
+    } else if (request == 's') {
       std::uint8_t out[14 * 4 + 8];
       for (unsigned i = 0; i < 14; ++i)
         tithe::wire::put(out + 4 * i, std::uint32_t{read_register(0x20 + 4 * i)});

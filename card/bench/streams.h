@@ -93,7 +93,7 @@ class Dut {
   std::uint64_t cycles() const { return cycles_; }
 
  private:
-  // Registers and inputs begin as anything: the runtime must know so before the model is there.
+  // Registers and inputs begin with random values; the runtime must be configured before the model exists.
   static std::unique_ptr<Model> made(const Args& args) {
     seed() = args.seed;
     Verilated::randReset(2);

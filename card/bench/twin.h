@@ -15,14 +15,14 @@ inline tithe::card::Config twin_config(const CardConfig& c) {
           .least = c.least};
 }
 
-// The twin with SIMD kernels and the one without, both ways.
+// The twin with SIMD kernels and the twin without, in both directions.
 class Twins {
  public:
   explicit Twins(const CardConfig& c)
       : config_(c),
         twins_{tithe::card::Card(twin_config(c), tithe::inceptionn::kSimd),
                tithe::card::Card(twin_config(c), tithe::inceptionn::kReference)} {}
-  // Whether both do to `f` what the model does.
+  // True if both twins change `f` as the model does.
   bool agree(tithe::card::Direction direction, const Bytes& f) {
     const Outcome want = direction == tithe::card::Direction::kToWire ? pack(f, config_) : unpack(f, config_);
     bool same = true;

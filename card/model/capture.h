@@ -15,8 +15,8 @@ struct Captured {
   ByteView frame;        // of the capture's bytes
 };
 
-// kCorrupt for what is no capture of Ethernet frames, is cut, or holds frames that were cut when they were captured: a
-// card is given whole frames.
+// kCorrupt if the bytes are no capture of Ethernet frames, are truncated, or contain frames that were truncated when
+// they were captured: a card processes whole frames.
 Result<std::vector<Captured>> read_capture(ByteView file);
 
 void begin_capture(std::vector<std::uint8_t>& file);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where things are in an Ethernet frame that a card may touch, and the Internet checksum (RFC 1071). Numbers of headers
+// The offsets in an Ethernet frame that a card may change, and the Internet checksum (RFC 1071). Numbers of headers
 // are in network order.
 #include <cstddef>
 #include <optional>
@@ -11,7 +11,7 @@ namespace tithe::card {
 
 inline constexpr unsigned kTcp = 6, kUdp = 17, kPackedTcp = 253, kPackedUdp = 254;  // IP's protocols
 inline constexpr std::size_t kShim = 8;  // bytes between the headers of a packed frame and its groups
-inline constexpr std::size_t kMaxHeaderBytes = 192;  // headers that go further are not looked at
+inline constexpr std::size_t kMaxHeaderBytes = 192;  // longer headers are not parsed
 
 // The 16 bits at `at`; 0 where the frame has no such bytes.
 inline unsigned word(ByteView f, std::size_t at) {
@@ -27,7 +27,7 @@ inline void set_word(Bytes f, std::size_t at, std::size_t value) {
 // in the frame.
 struct Headers {
   std::size_t l3 = 0, l4 = 0, payload = 0;
-  std::size_t end = 0;  // of the IP packet, as its header says; the frame may be shorter, or padded
+  std::size_t end = 0;  // of the IP packet by its header; the frame may be shorter, or padded
   bool v6 = false, udp = false;
   unsigned protocol = 0, dscp = 0;
 
@@ -47,8 +47,8 @@ unsigned fold(std::uint64_t sum);  // of several such sums
 // the checksum holds.
 unsigned transport_sum(ByteView frame, const Headers& h, unsigned protocol);
 
-// Gives the headers in `frame` another protocol, and lengths and checksums for what is behind them now: the frame ends
-// with its payload. IPv4's checksum is updated (RFC 1624, equation 3), so that one that was wrong stays wrong.
+// Sets the protocol in the headers of `frame`, and their lengths and checksums for the payload with which the frame now
+// ends. IPv4's checksum is updated (RFC 1624, equation 3), so a wrong checksum stays wrong.
 void mend(Bytes frame, const Headers& h, unsigned protocol);
 
 }  // namespace tithe::card

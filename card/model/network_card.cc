@@ -10,8 +10,8 @@ namespace {
 
 using namespace inceptionn;
 
-constexpr std::size_t kMostValues = kMaxFrameBytes / 4;
-constexpr std::size_t kMaxBlocks = (kMostValues + kBlock - 1) / kBlock;
+constexpr std::size_t kMaxValues = kMaxFrameBytes / 4;
+constexpr std::size_t kMaxBlocks = (kMaxValues + kBlock - 1) / kBlock;
 constexpr std::uint8_t kKind = 0x10;  // of a shim; bit 0: exact
 constexpr std::uint8_t kLiteralBit = 0x80;
 
@@ -51,10 +51,10 @@ Card::Card(const Config& config, const Kernels& with)
     : config_(config),
       with_(with),
       classes_(classes(config.mode, config.b)),
-      values_(kMostValues),
-      left_(kMostValues),
-      out_(kMaxHeaderBytes + kShim + bound({}, kMostValues)),
-      burst_(bound({}, kMostValues)),
+      values_(kMaxValues),
+      left_(kMaxValues),
+      out_(kMaxHeaderBytes + kShim + bound({}, kMaxValues)),
+      burst_(bound({}, kMaxValues)),
       group_bytes_(kMaxBlocks * (kBlock / kGroup)) {}
 
 Outcome Card::pass(Direction direction, ByteView frame) {

@@ -4,13 +4,13 @@
 // card/docs/card_rtl.md says which frames are packed, docs/reference/format_card.md ("Packed frames") what they
 // become.
 //
-//   whole       what a card packs in exact mode, a card restores bit for bit, padding aside; in the lossy mode, as the
-//               codec inceptionn decodes it
-//   untouched   everything else leaves as it came, byte for byte
-//   honest      any bytes are answered: a packed frame in which anything is wrong is dropped and counted
+//   whole       a frame that is packed in exact mode is restored bit for bit, except for padding; in the lossy mode,
+//               its values are those that the codec inceptionn decodes
+//   untouched   all other frames leave unchanged
+//   honest      arbitrary bytes are valid input: a packed frame with any error is dropped and counted
 //   twin        the same frames give the same frames and counts as card/rtl/card.sv (card/bench/card.cc), with SIMD
 //               kernels and without
-// No memory is asked for once a card is there, and a card knows nothing but the frame that it is given.
+// A card allocates memory only when it is made, and its answer depends only on the frame and the registers.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -52,7 +52,7 @@ struct Counters {
 
 struct Outcome {
   Event event;
-  ByteView frame;  // what leaves; empty where it was dropped
+  ByteView frame;  // the frame that leaves; empty if it was dropped
 };
 
 class Card {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// snap: fp32 values of which a network card that packs groups of inceptionn (card/docs/card.md) keeps every bit; the
-// rest stays in the residual. The bytes are fp32's: what makes them few is the card, and without a card they are no
-// fewer.
+// snap: rounds to fp32 values that a network card with groups of inceptionn (card/docs/card.md) restores bit for bit;
+// the rest stays in the residual. The payload is plain fp32: only the card makes it shorter.
 //
-// A value becomes what inceptionn with the same bound and mode decodes it to (floats/size_classes.h), and -0
-// becomes +0, which is the one value that a second pass would change. So snapping twice is snapping once, for every
-// bound in both modes. Sums of such values are others, so every hop snaps again.
+// A value becomes the value that inceptionn with the same bound and mode decodes (floats/size_classes.h). -0 becomes
+// +0, because a second pass would change it. So snapping is idempotent for every bound in both modes. Sums of snapped
+// values need not be snapped, so every hop snaps again.
 //
 // Layout   n x f32, little-endian
 #include "base/bytes.h"

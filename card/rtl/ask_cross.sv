@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A question from one clock to another, and its answer back, one at a time: a line for each changes when it is asked and
-// when it is answered, and what it carries stands still from before that until the other side has it.
-// Both resets are held together, for some cycles of the slower clock. What a constraint has to say is that each path
-// between the clocks is shorter than a cycle of either of them.
+// Sends a question from one clock domain to another and its answer back, one at a time. Toggle lines signal a new
+// question and a new answer; the data are stable from before the toggle until the other side has taken them. Both
+// resets are held together, for some cycles of the slower clock. A timing constraint is needed: each path between the
+// clocks must be shorter than a cycle of either of them.
 `default_nettype none
 
 module ask_cross #(
@@ -26,7 +26,7 @@ module ask_cross #(
     input wire logic m_answer_valid,
     output logic m_answer_ready
 );
-  logic asked, answered, asked1, asked2, answered1, answered2;
+  logic sent, answered, sent1, sent2, answered1, answered2;
   logic [ASK-1:0] ask;
   logic [ANSWER-1:0] answer;
 
@@ -38,15 +38,15 @@ module ask_cross #(
     if (s_answer_ready) s_answer_valid <= 1'b0;
     if (s_ask_valid && s_ask_ready) begin
       ask <= s_ask;
-      asked <= !asked;
+      sent <= !sent;
       waits <= 1'b1;
-    end else if (waits && answered2 == asked) begin
+    end else if (waits && answered2 == sent) begin
       s_answer <= answer;
       s_answer_valid <= 1'b1;
       waits <= 1'b0;
     end
     if (s_rst) begin
-      {asked, answered1, answered2, waits, s_answer_valid} <= 5'b0;
+      {sent, answered1, answered2, waits, s_answer_valid} <= 5'b0;
     end
   end
 
@@ -54,20 +54,20 @@ module ask_cross #(
   logic has_question;
   assign m_answer_ready = has_question && !m_ask_valid;
   always_ff @(posedge m_clk) begin
-    {asked2, asked1} <= {asked1, asked};
+    {sent2, sent1} <= {sent1, sent};
     if (m_ask_ready) m_ask_valid <= 1'b0;
-    if (!has_question && asked2 != answered) begin
+    if (!has_question && sent2 != answered) begin
       m_ask <= ask;
       m_ask_valid <= 1'b1;
       has_question <= 1'b1;
     end
     if (m_answer_ready && m_answer_valid) begin
       answer <= m_answer;
-      answered <= asked2;
+      answered <= sent2;
       has_question <= 1'b0;
     end
     if (m_rst) begin
-      {answered, asked1, asked2, has_question, m_ask_valid} <= 5'b0;
+      {answered, sent1, sent2, has_question, m_ask_valid} <= 5'b0;
     end
   end
 endmodule

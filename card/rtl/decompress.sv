@@ -35,7 +35,7 @@ module decompress #(
 
   // One behind the other: cut, to the front, tags off, to the lanes, to values.
   localparam int FRONT_W = 32 * TREE + 16;
-  localparam int TOLD_W = 9 * GROUPS + 3 * LANES + 2;
+  localparam int FRONT_INFO_W = 9 * GROUPS + 3 * LANES + 2;
   logic [WINDOW-1:0] window;
   logic [START_W*GROUPS-1:0] start;
   logic [GROUPS-1:0] has_tags;
@@ -86,15 +86,15 @@ module decompress #(
         .out(front[FRONT_W*g+:FRONT_W])
     );
   end
-  logic [TOLD_W-1:0] told;
+  logic [FRONT_INFO_W-1:0] front_info;
   pipe #(
-      .N(TOLD_W),
+      .N(FRONT_INFO_W),
       .DEPTH(2)
   ) with_extract (
       .clk(clk),
       .en (en),
       .in ({has_tags, has_value, x_bytes0, last0, bad0}),
-      .out(told)
+      .out(front_info)
   );
   pipe #(
       .N(16),
@@ -118,11 +118,11 @@ module decompress #(
       .en(en),
       .in_valid(valid[1]),
       .in_front(front),
-      .in_has_tags(told[TOLD_W-1-:GROUPS]),
-      .in_has_value(told[3*LANES+2+:8*GROUPS]),
-      .in_x_bytes(told[2+:3*LANES]),
-      .in_last(told[1]),
-      .in_bad(told[0]),
+      .in_has_tags(front_info[FRONT_INFO_W-1-:GROUPS]),
+      .in_has_value(front_info[3*LANES+2+:8*GROUPS]),
+      .in_x_bytes(front_info[2+:3*LANES]),
+      .in_last(front_info[1]),
+      .in_bad(front_info[0]),
       .data(packed_lanes),
       .tags(tags3),
       .sizes(sizes3),

@@ -114,12 +114,12 @@ def refused(proof: Proof, size: int, mutation: tuple[str, str, str] | None, fold
     script += f"sat {how} -prove-asserts -set-assumes -verify\n"
     (folder / "proof.ys").write_text(script)
     done = subprocess.run(["yosys", "-s", "proof.ys"], cwd=folder, capture_output=True, text=True)
-    said = done.stdout + done.stderr
-    if done.returncode == 0 and "SUCCESS!" in said:
+    output = done.stdout + done.stderr
+    if done.returncode == 0 and "SUCCESS!" in output:
         return ""
-    if "proof did fail" in said:
-        return "no induction" if "Reached maximum number of time steps" in said else "a counterexample"
-    sys.exit(f"prove: {proof.name}: Yosys said\n{said[-2000:]}")
+    if "proof did fail" in output:
+        return "no induction" if "Reached maximum number of time steps" in output else "a counterexample"
+    sys.exit(f"prove: {proof.name}: Yosys printed\n{output[-2000:]}")
 
 
 def main() -> int:
@@ -149,11 +149,13 @@ def main() -> int:
             print(f"prove: {proof.name} has nothing against {module} with {instead!r} for {text!r}")
         failed += bool(against or accepted)
         how = "by induction" if proof.steps else "for all inputs"
-        said = f"FAILS: {', '.join(against)}" if against else "holds"
+        verdict = f"FAILS: {', '.join(against)}" if against else "holds"
         few = len(proof.mutations) - len(accepted)
         sizes = f"N = {', '.join(took)}; " if proof.sizes != (0,) else ""
         seconds = time.monotonic() - begin
-        print(f"prove: {proof.name} {said} {how}, refuses {few} mutations ({sizes}{seconds:.0f} s in all)", flush=True)
+        print(
+            f"prove: {proof.name} {verdict} {how}, refuses {few} mutations ({sizes}{seconds:.0f} s in all)", flush=True
+        )
     print(f"rtl: {len(chosen) - failed} of {len(chosen)} proofs pass")
     return 1 if failed else 0
 

@@ -28,12 +28,12 @@ namespace tithe {
 struct Rule {
   // A key; or a pattern in which `*` stands for any characters, `?` for one. "=a*b" is the key "a*b" itself.
   std::string match = "*";
-  std::size_t least = 0, most = kMostValues;  // values of the tensors that it takes
-  std::optional<Spec> codec = {};             // codec between hosts
-  std::optional<Spec> inside = {};            // codec between ranks of one host
+  std::size_t least = 0, most = kMaxValues;  // values of the tensors that it takes
+  std::optional<Spec> codec = {};            // codec between hosts
+  std::optional<Spec> inside = {};           // codec between ranks of one host
   std::string strategy =
       {};  // a name in strategies.def, or "auto": the fastest (src/plan/strategy_options.h)
-  std::size_t part_values = 0;  // larger tensors are cut into parts of at most so many values; 0: not said
+  std::size_t part_values = 0;  // larger tensors are cut into parts of at most this many values; 0: not set
   int priority = 0;             // parts of higher priority run first, whichever bucket they are in
   std::string group = {};       // tensors of one group share parts, where they stand in one bucket
   std::string why = {};         // for people; plans print it
@@ -63,7 +63,7 @@ struct CodecCost {
   friend bool operator==(const CodecCost&, const CodecCost&) = default;
 };
 
-// A strategy that "auto" may take, and what a part costs by it.
+// A strategy that "auto" may choose, and the cost of a part by it.
 struct StrategyOption {
   const Strategy* strategy = nullptr;
   CodecCost cost = {};
@@ -93,7 +93,7 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// The link between two ranks, as far as it is known.
+// The known properties of the link between two ranks.
 struct Link {
   double bytes_per_second = 0;       // 0: nothing is known
   double seconds_per_frame = 50e-6;  // latency of a frame without values, from rank to rank
@@ -103,8 +103,8 @@ struct Link {
   bool known() const { return bytes_per_second > 0; }
   friend bool operator==(const Link&, const Link&) = default;
 };
-// "10Gb/s", "1.2GB/s", "1Gb/s+50us" (with what a frame costs), "25Gb/s+50us, inside 10GB/s+9us" (with the link that the
-// ranks of one host share); empty: nothing is known. kInvalid for anything else.
+// "10Gb/s", "1.2GB/s", "1Gb/s+50us" (with the cost of a frame), "25Gb/s+50us, inside 10GB/s+9us" (with the link that
+// the ranks of one host share); empty: nothing is known. kInvalid for anything else.
 Result<Link> parse_link(std::string_view text);
 
 inline constexpr std::size_t kDefaultMinValues = 4096;
@@ -112,7 +112,7 @@ inline constexpr std::size_t kDefaultPartValues = std::size_t{1} << 22;
 
 // The defaults for all tensors, from the session's options. If the link is known, default values of min_values and
 // part_values are derived from the link, the codec, the strategy and the world; other values stay as they are.
-struct Usual {
+struct ChoiceDefaults {
   Spec spec;
   const Strategy* strategy = nullptr;          // nullptr: "auto"
   std::size_t min_values = kDefaultMinValues;  // smaller tensors are sent uncompressed
@@ -123,16 +123,17 @@ struct Usual {
   int servers = 0;  // ranks, the last ones, that have no values of their own
   Link link = {};
   Place place() const { return {.world = world, .hosts = &hosts, .servers = servers}; }
-  friend bool operator==(const Usual&, const Usual&) = default;
+  friend bool operator==(const ChoiceDefaults&, const ChoiceDefaults&) = default;
 };
 
 class Choices {
  public:
   // kInvalid, with the rule and the cure: an unknown strategy, a rule that is never reached, a group that its codec
-  // cannot serve (one with a memory, or that looks at rows) or that has two codecs, feedback that differs in momentum.
-  static Result<Choices> make(std::vector<Rule> rules, const Usual& usual);
+  // cannot serve (a codec with memory, or one that uses rows) or that has two codecs, feedback that differs in
+  // momentum.
+  static Result<Choices> make(std::vector<Rule> rules, const ChoiceDefaults& defaults);
   // The session's options alone, without rules.
-  static Choices of(const Usual& usual) { return *make({}, usual); }
+  static Choices of(const ChoiceDefaults& defaults) { return *make({}, defaults); }
 
   const Choice& choice(std::string_view key, std::size_t n) const;
   // Smaller tensors that match no rule are sent uncompressed.
@@ -144,8 +145,8 @@ class Choices {
   std::size_t rule_of(std::string_view key, std::size_t n) const;
 
   std::span<const Rule> rules() const { return rules_; }
-  const Usual& usual() const { return usual_; }
-  // All choices that there can be, with the rule that each is from; rules().size() and above: from the options.
+  const ChoiceDefaults& defaults() const { return defaults_; }
+  // All choices: one per rule, in order, then those of the options.
   std::span<const Choice> all() const { return choices_; }
   bool lossless() const;       // no choice leaves a residual
   std::uint64_t hash() const;  // of the rules
@@ -158,10 +159,10 @@ class Choices {
   Status resolve(std::size_t number);
   Status check_group(std::size_t number) const;
   Status share_momentum();
-  bool by_link() const { return usual_.link.known() && usual_.part_values == kDefaultPartValues; }
+  bool by_link() const { return defaults_.link.known() && defaults_.part_values == kDefaultPartValues; }
 
   std::vector<Rule> rules_;
-  Usual usual_;
+  ChoiceDefaults defaults_;
   std::size_t min_values_ = 0;
   std::vector<Choice> choices_;  // by rule; then of small tensors, and of the rest
 };

@@ -39,8 +39,8 @@ struct Launch {
 // variable that is missing.
 Result<Launch> launch_from_environment();
 
-// Reads TITHE_TOKEN (hexadecimal digits, at least 32 of them), else the file that TITHE_TOKEN_FILE names, which nobody
-// but its owner may read; empty where neither is set. "none" in TITHE_TOKEN says that there shall be no token.
+// Reads TITHE_TOKEN (at least 32 hexadecimal digits), else the file that TITHE_TOKEN_FILE names, which only its owner
+// may read. Empty if neither is set. TITHE_TOKEN=none: the job has no token.
 struct TokenGiven {
   Token token;
   bool unguarded = false;  // "none"
@@ -53,7 +53,7 @@ using AllGather = std::function<Result<std::vector<std::vector<std::uint8_t>>>(B
 // The rendezvous, over a small TCP service on rank 0 (host and port) or over files. kTimeout names the missing
 // ranks. Both sides prove that they have the token before they exchange anything else, and the exchange is encrypted.
 // Without a token, TCP is for addresses of this machine alone (127.0.0.1, ::1, localhost): kInvalid elsewhere, unless
-// `unguarded` is set. Files are read where they belong to this user and nobody else may write to them.
+// `unguarded` is set. A file is read only if it belongs to this user and no other user may write to it.
 AllGather open_rendezvous(const Launch& launch);
 
 // ---- Transports, as transports.def lists them
@@ -63,14 +63,16 @@ struct ConnectOptions {
   Rank rank = 0;
   int world = 1;
   AllGather all_gather =
-      {};            // called once, also by a rank that cannot open its transport: nobody waits for it
-  Token token = {};  // empty: the job's key is made from what is exchanged alone, and as secret as that
+      {};  // called once, also by a rank that cannot open its transport, so no rank waits for it
+  // Empty: the job's key is derived from the exchanged blobs only, and is as secret as they are.
+  Token token = {};
   std::chrono::milliseconds timeout{60'000};  // for the exchange, as far as it takes one, and connecting
-  // A connection without traffic whose other end answers nothing for so long is given up: the session's timeout.
+  // The session's timeout: a connection is given up if its other end answers nothing for this time.
   std::chrono::milliseconds silence{30'000};
   std::function<bool()> interrupted = {};  // as Launch::interrupted, while ranks connect
 };
-ConnectOptions connect_options(const Launch& launch);  // its rank, world, token and timeout; meets as it says
+// With the launch's rank, world, token, timeout and rendezvous.
+ConnectOptions connect_options(const Launch& launch);
 
 // One option behind the colon of a text such as `ucx:transports=tcp,devices=eth0`.
 struct TransportOption {
@@ -79,7 +81,7 @@ struct TransportOption {
   std::string_view doc;  // one line
 };
 
-// A transport's findings on this machine, with the environment as it is.
+// A transport's findings on this machine, under the environment's variables.
 struct TransportProbe {
   std::string version = {};               // of the library underneath; empty: none
   std::vector<std::string> devices = {};  // by which it can reach other ranks: "tcp/eth0"
@@ -89,7 +91,7 @@ struct TransportProbe {
 
 // One line of transports.def: a constant `<name>_transport` in src/transport/<name>/.
 struct TransportKind {
-  std::string_view name;  // what Transport::kind() says
+  std::string_view name;  // as Transport::kind() returns it
   std::string_view doc;   // one line
   std::span<const TransportOption> options;
   std::span<const std::string_view>
@@ -100,8 +102,8 @@ struct TransportKind {
   Result<std::unique_ptr<Transport>> (*open)(const ConnectOptions&, std::span<const std::string> values);
   // Ranks as threads of this process, one transport each. nullptr: `open` is for threads too.
   std::vector<std::unique_ptr<Transport>> (*open_threads)(int world, ByteView key);
-  // True: the maker of each connection has proved the job's key on it, and all that a peer says comes over such ones.
-  // So bytes without a right tag are a peer's that changed on their way, never a stranger's.
+  // True: all messages of a peer arrive on connections whose maker has proved that it has the job's key. So bytes with
+  // a wrong tag are from a peer and were changed in transit; they are never a stranger's.
   bool proves = false;
 };
 
@@ -117,7 +119,7 @@ struct TransportChoice {
 // or "auto": the first of the list that is usable and goes between processes. kInvalid, with the nearest known name.
 Result<TransportChoice> choose_transport(std::string_view text);
 
-// Collective. kMismatch names a rank that opens another transport, speaks another version or has another token.
+// Collective. kMismatch names a rank that opens another transport, or has another version or another token.
 Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const ConnectOptions& options);
 
 // The transport `loop`: ranks as threads, deterministic, for tests and simulation. They need no key; with one, frames

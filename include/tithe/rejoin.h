@@ -9,7 +9,7 @@
 //   order     surviving members keep their order; new members follow in order of arrival
 //   name      a new member needs a name that no previous member has: a restarted process waits until the others have
 //             noticed the loss of its predecessor
-//   told      an excluded rank gets an error; a timeout names the missing members
+//   named     an excluded rank gets an error; a timeout names the missing members
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -28,7 +28,7 @@ struct Board {
   // The value under `key`; nullopt: nothing yet.
   std::function<Result<std::optional<Text>>(const std::string& key)> get;
 };
-// A board in a folder that all ranks reach and nobody else may write to: a file for each key.
+// A board in a folder that all ranks reach and no other user may write to: a file for each key.
 Board board_in(const std::string& folder);
 
 struct RejoinOptions {
@@ -37,7 +37,7 @@ struct RejoinOptions {
   std::uint64_t epoch = 0;  // the epoch that begins; a new rank need not set it
   std::vector<std::string> before =
       {};  // members of the previous epoch; in epoch 0 the expected members. Empty: this rank is new
-  // The members of `before` that this rank believes lost. The others are waited for: they may still compute.
+  // The members of `before` that this rank has lost. Rejoining waits for the others: they may still compute.
   std::vector<std::string> missed = {};
   // Called repeatedly: the members lost meanwhile, as Session::missed() returns them. Only if the session is of the
   // previous epoch.
@@ -47,7 +47,8 @@ struct RejoinOptions {
   std::vector<std::string> taken = {};
   int min_world = 1;
   int max_world = 1 << 16;  // later new ranks are excluded
-  // Once a quorum is present, members that some rank believes lost are waited for `window`, others half of `timeout`.
+  // Once a quorum is present, rejoining waits `window` for members that some rank has lost, and half of `timeout` for
+  // the others.
   std::chrono::milliseconds window{300};
   std::chrono::milliseconds timeout{60'000};
   std::function<bool()> interrupted = {};  // as Launch::interrupted

@@ -33,7 +33,7 @@ class Schedule {
   // The learning rate and losses so far; saved with a session's state.
   struct State {
     double learning_rate = 0;  // 0: none yet
-    double least_loss = std::numeric_limits<double>::infinity();
+    double min_loss = std::numeric_limits<double>::infinity();
     std::uint32_t steps = 0;  // steps of recover: the ratio is multiplied by 4^steps
     friend bool operator==(const State&, const State&) = default;
   };

@@ -19,7 +19,7 @@
 //   threads   one thread at a time calls a session, with exceptions: calls of sync(), wait(), poll(), commit(),
 //             stats(), propose() and proposal() from several threads are serialised, but sync() during a commit() is
 //             refused; cancel() may run at the same time as any call
-//   asked     poll() returns without waiting whether a bucket holds its result; SessionOptions::ended is called once
+//   polled    poll() returns without waiting whether a bucket holds its result; SessionOptions::ended is called once
 //             for each ticket
 //   regrouped a world of other ranks can continue from saved states: a rank that is still there keeps its residual, the
 //             residual of a lost rank is spread or booked, and the ledger includes both (restore with several states)
@@ -28,7 +28,7 @@
 //             lost (propose)
 //   quiet     no threads but the lanes; one more while a proposal or a plan is prepared or the residuals of lost ranks
 //             are freed, and one for a straggler proxy. No global state, no output, no abort in a release build
-//   proxied   if stragglers= asks for it, rounds go on without a late rank: all ranks get the same bits, and the late
+//   proxied   if stragglers= enables it, rounds continue without a late rank: all ranks get the same bits, and the late
 //             gradient is added to that rank's residual and sent in a later round (SessionOptions::stragglers)
 //
 //   auto s = Session::open(std::move(transport), {.codec = "dgc:ratio=0.01", .strategy = "gather"});
@@ -141,7 +141,7 @@ enum class Lost : std::uint8_t {
   kBook     // it is discarded; rank 0 counts it in its stats
 };
 
-// The state of the last proposal, as this rank knows it.
+// This rank's state of the last proposal.
 struct Proposal {
   enum class State : std::uint8_t {
     kNone,      // no proposal was made
@@ -204,13 +204,13 @@ class Session {
   // Returns the Status that ended the session; else kPeerLost with a rank whose connection is gone, even between
   // rounds; else ok. Sends nothing. From any thread.
   Status present() const;
-  // The ranks that this rank believes lost, in order: the rank that the failure names, ranks whose connection is gone,
+  // The ranks that this rank has lost, in order: the rank that the failure names, ranks whose connection is gone,
   // and, after a timeout, silent ranks. The list may grow after the session's end (with lanes). It may contain ranks
   // that left to continue with others. From any thread.
   std::vector<Rank> missed() const;
 
   // From any thread, while another one waits: cancels all operations in flight. wait(), commit() and later calls return
-  // kCancelled; peers are told that this rank leaves. The destructor does the same, but must not run during a call of
+  // kCancelled; peers receive this rank's farewell. The destructor does the same, but must not run during a call of
   // another thread.
   void cancel();
 
@@ -229,7 +229,7 @@ class Session {
   bool last_round_dropped() const;
 
   // Proposes new choices from round `round` on, for all ranks: JSON text or rules, as at open. Rank 0 only, at any
-  // time. It returns once the choices are checked here. They are sent and built while rounds go on, and all ranks
+  // time. It returns once the choices are checked here. They are sent and built while rounds continue, and all ranks
   // switch at the same round or none does. Rounds count as in messages and states; 0: as soon as all ranks are ready.
   // Residuals are sent under the new choices, even if these keep no residual.
   // kInvalid: another rank; a proposal is under way; the round has begun; choices that open() would refuse, that name a
@@ -267,7 +267,7 @@ class Session {
   Result<std::vector<std::uint8_t>> common_state();
   // Continues this session with other ranks, after a failure or between two rounds: from the last commit, with its
   // options, choices and residuals, as restore() with this rank's own state does. An open round is discarded, and the
-  // old peers are told that this rank leaves. `transport` connects `members`, in rank order; all members pass the same
+  // old peers receive this rank's farewell. `transport` connects `members`, in rank order; all members pass the same
   // epoch, greater than the old one (tithe/rejoin.h determines both). In the next round kMismatch names a rank that
   // does not continue from the same round. Sums of stats() continue; norms, tickets and a proposal under way end with
   // the old world; a trace file holds the last epoch.

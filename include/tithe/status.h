@@ -28,7 +28,7 @@ enum class Code : std::uint8_t {
   kCorrupt,      // bytes that no encoder wrote
   kMismatch,     // ranks disagree on version, sizes, codec or plan
   kPeerLost,     // a peer's process or connection is gone
-  kTimeout,      // a peer said nothing for the session's deadline
+  kTimeout,      // a peer sent nothing for the session's timeout
   kIo,           // the operating system or the network library refused
   kCancelled,    // this operation was withdrawn, or its session is closed
 };
@@ -53,7 +53,7 @@ class [[nodiscard]] Status {
   std::string what_;
 };
 
-// A value or the Status that says why there is none.
+// A value, or the Status with the reason why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

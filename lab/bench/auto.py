@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from harness import ROOT, all_gather_in, give, machine, said_inside, start_ranks
+from harness import ROOT, all_gather_in, give, machine, rerun_in_namespaces, start_ranks
 
 import tithe
 from hosts import Hosts, parse_rate
@@ -105,15 +105,15 @@ def run_rank(args: argparse.Namespace) -> None:
     """Serves lines of standard input: a number of steps, or a fixed setting. Rank 0 prints the results."""
     auto = Job(args, "auto", codec=f"auto:allow={args.allow}" if args.allow else "auto")
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "steps" in asked:
-            for _ in range(asked["steps"]):
+        request = json.loads(line)
+        if "steps" in request:
+            for _ in range(request["steps"]):
                 ms = auto.step()
                 if args.rank == 0:
                     tell({"ms": ms, "said": auto.session.messages(), "choices": auto.session.choices})
         else:
-            choices = auto.session.choices if asked["choices"] == "auto" else None
-            job = Job(args, asked["name"], codec=asked["codec"], choices=choices or None)
+            choices = auto.session.choices if request["choices"] == "auto" else None
+            job = Job(args, request["name"], codec=request["codec"], choices=choices or None)
             times = [job.step() for _ in range(FIXED)]
             job.session.close()
             if args.rank == 0:
@@ -143,10 +143,10 @@ class Inside:
             rank.stdin.flush()
         out = []
         for line in self.ranks[0].stdout:
-            told = json.loads(line)
-            if "over" in told:
+            message = json.loads(line)
+            if "over" in message:
                 return out
-            out.append(told)
+            out.append(message)
         raise RuntimeError("rank 0 has ended")
 
     def fix(self, codec: str, choices: str = "") -> float:
@@ -235,12 +235,12 @@ def rows_of(case: dict) -> list[str]:
 
 
 def page(args: argparse.Namespace, cases: list[dict]) -> str:
-    asked = " ".join(["python", "lab/bench/auto.py", *sys.argv[1:]])
+    command = " ".join(["python", "lab/bench/auto.py", *sys.argv[1:]])
     out = [
         "# Codec auto",
         "",
         f"{RANKS} ranks on emulated hosts, {args.steps} steps on links of each rate, allowed: `{args.allow}`. "
-        f"`{asked}` on {machine()}.",
+        f"`{command}` on {machine()}.",
         "",
         "Milliseconds per step, medians of 10 steps or more (-: there were fewer). First: of steps 5 to 14 on these "
         "links, before other rules. Switch: the first step with other rules, counted from 0 since links have this "
@@ -277,7 +277,7 @@ def main() -> int:
         return 0
     if args.inside:
         return run_inside(args)
-    give(page(args, [said_inside("--inside", case) for case in args.cases]), args.write)
+    give(page(args, [rerun_in_namespaces("--inside", case) for case in args.cases]), args.write)
     return 0
 
 

@@ -50,7 +50,7 @@ BareRank::BareRank(std::unique_ptr<Transport> transport, std::span<const Plan> p
     b.scratch.resize(b.program.scratch_bytes);
     b.values.resize(plan.parts.empty() ? 0 : plan.parts.back().first + plan.parts.back().n, 1.0F);
     for (const engine::Slot& slot : b.program.slots) b.bytes.push_back(slot.bytes);
-    views_.resize(std::max(views_.size(), b.program.most_views));
+    views_.resize(std::max(views_.size(), b.program.max_views));
     for (const Step& step : b.program.steps)  // forwarded frames, which no step of this rank makes
       if (step.kind == StepKind::kSend) static_cast<void>(make(b, step, true, true));
     buckets_.push_back(std::move(b));

@@ -143,12 +143,12 @@ void hold_to(const std::string& target) {
 }
 
 // The target in use, and AVX2, so that it is measured on every machine that has it.
-std::vector<std::string> usual_targets() {
-  std::vector<std::string> usual{target()};
+std::vector<std::string> default_targets() {
+  std::vector<std::string> names{target()};
   const std::vector<std::string> all = targets();
   const auto in_use = std::ranges::find(all, target());
-  if (std::find(in_use, all.end(), "avx2") != all.end() && target() != "avx2") usual.emplace_back("avx2");
-  return usual;
+  if (std::find(in_use, all.end(), "avx2") != all.end() && target() != "avx2") names.emplace_back("avx2");
+  return names;
 }
 
 void ratios(const std::vector<Row>& rows, const Options& options, bool only_goals, Table& table) {
@@ -266,7 +266,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "bench_codecs: {}\n", environment.what());
     return 2;
   }
-  if (targets.empty()) targets = scale ? std::vector{tithe::target()} : usual_targets();
+  if (targets.empty()) targets = scale ? std::vector{tithe::target()} : default_targets();
   for (const std::string& target : targets) hold_to(target);
 
   std::vector<Row> rows = all_rows();

@@ -104,7 +104,7 @@ class Worker {
 };
 
 struct Steps {
-  std::vector<double> usual[2];  // ms
+  std::vector<double> normal[2];  // ms
   std::vector<double> building[2], last[2],
       first[2];  // with the old choices and with the new ones; by direction of the switch
 };
@@ -132,7 +132,7 @@ int run(const Args& args) {
   Steps all;
   for (int k = 0; k < 3; ++k) step();
   for (int s = 0; s < args.switches; ++s) {
-    for (int k = 0; k < args.steps; ++k) all.usual[s % 2].push_back(step());
+    for (int k = 0; k < args.steps; ++k) all.normal[s % 2].push_back(step());
     const std::string next = s % 2 == 0 ? "{\"*\": \"" + args.to + "\"}" : "{}";
     if (const Status wrong = ranks[0]->session().propose(next); !wrong.ok()) {
       fmt::print(stderr, "{}\n", wrong.what());
@@ -153,14 +153,14 @@ int run(const Args& args) {
     all.first[s % 2].push_back(step());
     step();  // the last round that sends residuals
   }
-  const double usual[] = {median(all.usual[0]), median(all.usual[1])};
+  const double normal[] = {median(all.normal[0]), median(all.normal[1])};
   fmt::print("{} / {}, {} ranks, {} lanes, {} <-> {}, {} switches\n", model->model, args.scale, args.ranks,
              args.lanes, args.from, args.to, args.switches);
-  fmt::print("usual step, ms                {:8.2f} and {:.2f}\n", usual[0], usual[1]);
+  fmt::print("usual step, ms                {:8.2f} and {:.2f}\n", normal[0], normal[1]);
   const auto slow_tenth = [&](std::size_t way) {
-    std::vector<double>& v = all.usual[way];
+    std::vector<double>& v = all.normal[way];
     std::sort(v.begin(), v.end());
-    return v[v.size() * 9 / 10] / usual[way];
+    return v[v.size() * 9 / 10] / normal[way];
   };
   fmt::print("usual, slowest tenth / median {:8.2f} and {:.2f}\n", slow_tenth(0), slow_tenth(1));
   for (const std::size_t way : {0U, 1U}) {
@@ -170,9 +170,9 @@ int run(const Args& args) {
                  *std::max_element(v.begin(), v.end()) / by, v.size());
     };
     fmt::print("to {}, by the usual step with the same choices\n", way == 0 ? args.to : args.from);
-    print("while it is built", all.building[way], usual[way]);
-    print("last step with the old", all.last[way], usual[way]);
-    print("first step with the new", all.first[way], usual[1 - way]);
+    print("while it is built", all.building[way], normal[way]);
+    print("last step with the old", all.last[way], normal[way]);
+    print("first step with the new", all.first[way], normal[1 - way]);
   }
   return 0;
 }
@@ -182,7 +182,7 @@ int run(const Args& args) {
 
 int main(int argc, char** argv) {
   tithe::bench::Args args;
-  CLI::App app("What other choices cost a job that goes on");
+  CLI::App app("The cost of a change of choices in a running job");
   app.add_option("--model", args.model, "list of tensors")->capture_default_str();
   app.add_option("--scale", args.scale, "divides the values of each tensor")->capture_default_str();
   app.add_option("--bucket-mb", args.bucket_mb)->capture_default_str();

@@ -76,9 +76,9 @@ def main() -> None:
                     cells = []
                     for rule in RULES:
                         far = ["--cluster", cluster(folder, args, rule), "--tell-link", "none"]  # as in the replay
-                        said = answer("simulate", *what, *far)["settings"][0]
+                        setting = answer("simulate", *what, *far)["settings"][0]
                         mark = "**" if STATED[transport] == rule else ""
-                        cells.append(f"{mark}{said['exposed_ms']:.0f}{mark}")
+                        cells.append(f"{mark}{setting['exposed_ms']:.0f}{mark}")
                     size_of = 4 * values // (1 if strategy == "gather" else args.hosts)
                     row = [transport, strategy, f"{size}, {size_of} bytes{', after a pause' if pause else ''}"]
                     row += [f"{measured['exposed_ms']:.0f}", *cells]

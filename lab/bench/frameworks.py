@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hierarchy
-from harness import ROOT, give, machine, said_inside
+from harness import ROOT, give, machine, rerun_in_namespaces
 
 from hosts import SUBNET
 
@@ -195,11 +195,11 @@ def missing() -> list[str]:
     """Returns tests that the page names and that do not exist."""
     out = []
     for row in ROWS.values():
-        for told in row.tests.values():
-            file, _, name = told.partition(": ")
+        for named in row.tests.values():
+            file, _, name = named.partition(": ")
             path = ROOT / "tests" / "python" / f"test_{file}.py"
             if file != "no" and (not path.exists() or name not in functions_of(path)):
-                out.append(told)
+                out.append(named)
     return out
 
 
@@ -242,7 +242,7 @@ def measured(name: str) -> dict[str, dict[str, float]]:
     out: dict[str, dict[str, float]] = {}
     for ways in [[way] for way in row.ways] if row.apart else [[]]:
         try:
-            out |= said_inside("--inside", name, *(word for way in ways for word in ("--way", way)))
+            out |= rerun_in_namespaces("--inside", name, *(word for way in ways for word in ("--way", way)))
         except SystemExit:
             print(f"{name} {' '.join(ways)}: failed", file=sys.stderr)
     return out
@@ -251,31 +251,35 @@ def measured(name: str) -> dict[str, dict[str, float]]:
 # ---- The page
 
 
-def cells_of(name: str, told: dict[str, dict[str, float]]) -> str:
+def cells_of(name: str, measurements: dict[str, dict[str, float]]) -> str:
     row = ROWS[name]
     marks = ["no" if row.tests[each].startswith("no: ") else "yes" for each in PROPERTIES]
-    if "own" in told and "tithe" in told:
-        own, ours = told["own"], told["tithe"]
-        half = f", bf16 {told['bf16']['ms']:.0f}" if "bf16" in told else ""
+    if "own" in measurements and "tithe" in measurements:
+        own, ours = measurements["own"], measurements["tithe"]
+        half = f", bf16 {measurements['bf16']['ms']:.0f}" if "bf16" in measurements else ""
         figures = [
             f"{100 * own['accuracy']:.1f} -> {100 * ours['accuracy']:.1f}",
             f"{own['ms']:.0f}{half} -> {ours['ms']:.0f}",
             f"{own['ms'] / ours['ms']:.1f}x",
         ]
-    elif "tithe" in told:
-        figures = [f"-> {100 * told['tithe']['accuracy']:.1f}", f"-> {told['tithe']['ms']:.0f}", "its own did not run"]
+    elif "tithe" in measurements:
+        figures = [
+            f"-> {100 * measurements['tithe']['accuracy']:.1f}",
+            f"-> {measurements['tithe']['ms']:.0f}",
+            "its own did not run",
+        ]
     else:
         figures = ["not run"] * 3
     return f"| {row.name} | {' | '.join(marks)} | {' | '.join(figures)} | {row.own} |"
 
 
-def page(args: argparse.Namespace, told: dict[str, dict[str, dict[str, float]]]) -> str:
+def page(args: argparse.Namespace, measurements: dict[str, dict[str, dict[str, float]]]) -> str:
     quiet = "chrt -r 1 " if os.sched_getscheduler(0) == os.SCHED_RR else ""
-    asked = quiet + " ".join(["python", "lab/bench/frameworks.py", *sys.argv[1:]])
+    command = quiet + " ".join(["python", "lab/bench/frameworks.py", *sys.argv[1:]])
     out = [
         "# Frameworks by properties",
         "",
-        f"`{asked}`, {datetime.date.today().isoformat()}, {machine()}. Four hosts are network "
+        f"`{command}`, {datetime.date.today().isoformat()}, {machine()}. Four hosts are network "
         f"namespaces of this machine on links of {args.link}; HSDP and shares inside hosts have two ranks on each. "
         f"Every framework trains one network of 0.66 million values for {args.steps} steps of Adam on the same data.",
         "",
@@ -286,7 +290,7 @@ def page(args: argparse.Namespace, told: dict[str, dict[str, dict[str, float]]])
         "",
         "| framework | trains | bit-equal, fp32 | overlaps | resumes bit for bit | accuracy | ms | faster | its own |",
         "|---|---|---|---|---|---|---|---|---|",
-        *(cells_of(name, told.get(name, {})) for name in ROWS),
+        *(cells_of(name, measurements.get(name, {})) for name in ROWS),
         "",
         "| framework | property | test in `tests/python/`, or why there is none |",
         "|---|---|---|",
@@ -294,9 +298,9 @@ def page(args: argparse.Namespace, told: dict[str, dict[str, dict[str, float]]])
     for row in ROWS.values():
         for each in PROPERTIES:
             file, _, name = row.tests[each].partition(": ")
-            said = f"no: {name}" if file == "no" else f"`test_{file}.py`: `{name}`"
+            test = f"no: {name}" if file == "no" else f"`test_{file}.py`: `{name}`"
             of_ddp = " (DistributedDataParallel's)" if row.tests[each] == OF_DDP.get(each) and row.name != "DDP" else ""
-            out.append(f"| {row.name} | {each} | {said}{of_ddp} |")
+            out.append(f"| {row.name} | {each} | {test}{of_ddp} |")
     return "\n".join(out) + "\n"
 
 
@@ -316,11 +320,11 @@ def main() -> int:
         sys.exit(f"tests that are not there: {'; '.join(gone)}")
     if args.check:
         return 0
-    told = {}
+    measurements = {}
     for name in args.only:
-        told[name] = measured(name)
-        print(f"{name}: {json.dumps(told[name])}", file=sys.stderr, flush=True)
-    give(page(args, told), args.write)
+        measurements[name] = measured(name)
+        print(f"{name}: {json.dumps(measurements[name])}", file=sys.stderr, flush=True)
+    give(page(args, measurements), args.write)
     return 0
 
 

@@ -92,7 +92,7 @@ def start_ranks(hosts: Hosts, more: Iterable[str], **pipes: Any) -> list[subproc
     ]
 
 
-def said_inside(*more: str) -> Any:
+def rerun_in_namespaces(*more: str) -> Any:
     """Runs this script with the additional arguments `more`, in private namespaces. Returns its JSON output; ends on
     failure."""
     with tempfile.NamedTemporaryFile("r") as out:

@@ -32,10 +32,10 @@ TRUST = f"tcp:trust={hosts.SUBNET}.0/24"
 def options(codec: str, strategy: str) -> dict[str, object]:
     """Returns the session options of a text such as `hosts/inside=bf16/part_values=262144/link=1gbit`."""
     name, *fields = strategy.split("/")
-    said = dict(field.split("=", 1) for field in fields)
-    link = said.pop("link", "")
-    size = {"part_values": int(said.pop("part_values"))} if "part_values" in said else {}
-    return {"choices": {"*": {"codec": codec, "strategy": name, **said, **size}}, "link": link}
+    settings = dict(field.split("=", 1) for field in fields)
+    link = settings.pop("link", "")
+    size = {"part_values": int(settings.pop("part_values"))} if "part_values" in settings else {}
+    return {"choices": {"*": {"codec": codec, "strategy": name, **settings, **size}}, "link": link}
 
 
 def rank() -> int:

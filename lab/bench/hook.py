@@ -86,10 +86,10 @@ def measure(args: argparse.Namespace, model: str, codecs: list[str], rounds: int
         subprocess.Popen([*line, "--rank", str(r)], stdout=subprocess.PIPE if r == 0 else None)
         for r in range(args.ranks)
     ]
-    said = ranks[0].communicate()[0]
+    output = ranks[0].communicate()[0]
     if any(rank.wait() for rank in ranks):
         sys.exit(1)
-    return json.loads(said.decode().splitlines()[-1])
+    return json.loads(output.decode().splitlines()[-1])
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from harness import all_gather_in, counters, give, machine, said_inside, start_ranks
+from harness import all_gather_in, counters, give, machine, rerun_in_namespaces, start_ranks
 
 import tithe
 from hosts import Hosts, parse_bytes
@@ -118,10 +118,10 @@ def run_inside(args: argparse.Namespace) -> int:
     hosts.build()
     with tempfile.TemporaryDirectory() as folder:
         ranks = start_ranks(hosts, ["--folder", folder], stdout=subprocess.PIPE)
-        said = [rank.communicate()[0] for rank in ranks]
+        outputs = [rank.communicate()[0] for rank in ranks]
         if any(rank.returncode for rank in ranks):
             return 1
-        print(json.dumps(rows_of(args, args.inside, [[json.loads(x) for x in s.splitlines()] for s in said])))
+        print(json.dumps(rows_of(args, args.inside, [[json.loads(x) for x in s.splitlines()] for s in outputs])))
     return 0
 
 
@@ -171,7 +171,7 @@ def main() -> int:
         return 0
     if args.inside:
         return run_inside(args)
-    rows = [row for queue in args.queues for row in said_inside("--inside", queue)]
+    rows = [row for queue in args.queues for row in rerun_in_namespaces("--inside", queue)]
     give(table(args, rows), args.write)
     return 0
 

@@ -142,13 +142,13 @@ def plans(planner: Planner) -> list[str]:
         for nodes in (4, 16):
             compressed, parts = released(values, nodes)
             model = Path(planner.model("one", [values])).stem
-            told, ms = [], []
+            texts, ms = [], []
             for policy in ("secopa", "timeline"):
                 got = planner.ask(model, planner.folder / "local.toml", "onebit", [policy], "--ranks", nodes)
-                told.append(part_text(got["rules"][-1], values))
+                texts.append(part_text(got["rules"][-1], values))
                 ms.append(got["plans"][0]["step_ms"])
             theirs = f"{'yes' if compressed else 'no'}, {parts}"
-            rows.append(f"| {name} | {nodes} | {theirs} | {told[0]} | {told[1]} | {ms[0]:.2f}, {ms[1]:.2f} |")
+            rows.append(f"| {name} | {nodes} | {theirs} | {texts[0]} | {texts[1]} | {ms[0]:.2f}, {ms[1]:.2f} |")
     return rows
 
 

@@ -87,8 +87,8 @@ def launching(text: str, on_servers: bool) -> str:
         if curve and of_codecs:
             points = [("1", "0"), *re.findall(r'\[(\d+), "(\d+)us"\]', line)]
             times, more = (ON_PROCESSOR, 0) if on_servers and curve[1] == "merge" else (1, LAUNCH[curve[1]])
-            told = ", ".join(f'[{values}, "{times * int(us) + more:g}us"]' for values, us in points)
-            line = f"{curve[1]} = [{told}]"
+            pairs = ", ".join(f'[{values}, "{times * int(us) + more:g}us"]' for values, us in points)
+            line = f"{curve[1]} = [{pairs}]"
         lines.append(line)
     return "\n".join(lines)
 
@@ -184,8 +184,8 @@ def main() -> None:
     args = parser.parse_args()
     chosen = [testbeds[args.only]()] if args.only else [make() for make in testbeds.values()]
     with tempfile.TemporaryDirectory() as folder:
-        told = [table(testbed, Path(folder)) for testbed in chosen]
-    ratios = [(model, ratio) for _, some in told for model, ratio in some]
+        tables = [table(testbed, Path(folder)) for testbed in chosen]
+    ratios = [(model, ratio) for _, some in tables for model, ratio in some]
     text = ABOUT.format(
         today=datetime.date.today().isoformat(),
         near=sum(abs(r - 1) <= NEAR for _, r in ratios),
@@ -195,7 +195,7 @@ def main() -> None:
         chosen=share([r for model, r in ratios if model in CHOSEN_BY]),
         others=share([r for model, r in ratios if model not in CHOSEN_BY]),
     )
-    text += "\n".join(part for part, _ in told)
+    text += "\n".join(part for part, _ in tables)
     if args.out:
         args.out.write_text(text)
     print(text, end="")

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 import hierarchy
-from harness import give, machine, said_inside
+from harness import give, machine, rerun_in_namespaces
 
 FIXED = ["ring", "server", "gather", "tree", "hosts"]
 CODECS = ["fp32", "bf16", "fp8", "onebit", "qtopk"]
@@ -29,16 +29,16 @@ CODECS = ["fp32", "bf16", "fp8", "onebit", "qtopk"]
 def strategies_of(place: str, link: str) -> dict[str, str]:
     """Returns the strategies by their printed names; `hosts` equals `server` if each rank has a host of its own."""
     shared = "x" in place
-    told = {"auto": f"auto/link={link}", "auto, untold": "auto"}
-    return told | {name: name for name in FIXED if shared or name != "hosts"}
+    specs = {"auto": f"auto/link={link}", "auto, untold": "auto"}
+    return specs | {name: name for name in FIXED if shared or name != "hosts"}
 
 
 def run_inside(args: argparse.Namespace) -> int:
     """Runs one place on one link; prints seconds by size, codec and strategy."""
     hosts, _, each = args.place.partition("x")
     line = [sys.executable, *sys.argv, "--as", "rank"]
-    told = hierarchy.measure(int(hosts), int(each or 1), args.link, line)
-    print(json.dumps(told))
+    times = hierarchy.measure(int(hosts), int(each or 1), args.link, line)
+    print(json.dumps(times))
     return 0
 
 
@@ -55,11 +55,11 @@ def run_rank(args: argparse.Namespace) -> None:
         print(json.dumps(out))
 
 
-def rows_of(place: str, link: str, told: dict[str, dict[str, dict[str, list[float]]]]) -> list[tuple[str, float]]:
+def rows_of(place: str, link: str, times: dict[str, dict[str, dict[str, list[float]]]]) -> list[tuple[str, float]]:
     """Returns lines of the table, each with the ratio of `auto` to the best other strategy."""
     rows = []
     names = strategies_of(place, link)
-    for megabytes, by_codec in told.items():
+    for megabytes, by_codec in times.items():
         for codec, seconds in by_codec.items():
             of = {name: seconds[spelled] for name, spelled in names.items()}
             middle = {name: statistics.median(times) for name, times in of.items()}
@@ -80,14 +80,14 @@ def rows_of(place: str, link: str, told: dict[str, dict[str, dict[str, list[floa
 
 
 def page(args: argparse.Namespace, rows: list[tuple[str, float]]) -> str:
-    asked = " ".join(["python", "lab/bench/strategies.py", *sys.argv[1:]])
+    command = " ".join(["python", "lab/bench/strategies.py", *sys.argv[1:]])
     ratios = [ratio for _, ratio in rows]
     within = [sum(ratio <= most for ratio in ratios) for most in (1.1, 1.25)]
     return "\n".join(
         [
             "# Strategy auto, measured",
             "",
-            f"`{asked}`, {datetime.date.today().isoformat()}, {machine()}. Hosts are network namespaces of this "
+            f"`{command}`, {datetime.date.today().isoformat()}, {machine()}. Hosts are network namespaces of this "
             f"machine, links are shaped by the kernel's `tbf`. Medians of {args.rounds} rounds, milliseconds; all "
             "strategies of a row took turns.",
             "",
@@ -128,7 +128,7 @@ def main() -> int:
     rows = []
     for link in args.links:
         for place in args.places:
-            rows += rows_of(place, link, said_inside("--as", "inside", "--place", place, "--link", link))
+            rows += rows_of(place, link, rerun_in_namespaces("--as", "inside", "--place", place, "--link", link))
             print(f"{place} at {link}: {rows[-1][0]}", file=sys.stderr, flush=True)
     give(page(args, rows), args.write)
     return 0

@@ -128,7 +128,7 @@ def measure(case: Case, args: argparse.Namespace, expected_ms: float) -> dict:
 # ---- The report
 
 
-class Told(NamedTuple):
+class Comparison(NamedTuple):
     case: Case
     measured: float  # ms, as all the following fields
     predicted: float
@@ -139,27 +139,27 @@ class Told(NamedTuple):
         return self.predicted / self.measured - 1
 
 
-def shares(told: list[Told]) -> str:
-    within = [sum(abs(t.error()) <= most for t in told) for most in (0.1, 0.2)]
-    middle = statistics.median(abs(t.error()) for t in told)
-    return " | ".join([f"{len(told)}", *(f"{n} ({n / len(told):.0%})" for n in within), f"{middle:.1%}"])
+def shares(comparisons: list[Comparison]) -> str:
+    within = [sum(abs(t.error()) <= most for t in comparisons) for most in (0.1, 0.2)]
+    middle = statistics.median(abs(t.error()) for t in comparisons)
+    return " | ".join([f"{len(comparisons)}", *(f"{n} ({n / len(comparisons):.0%})" for n in within), f"{middle:.1%}"])
 
 
-def summary(told: list[Told]) -> list[str]:
+def summary(comparisons: list[Comparison]) -> list[str]:
     rows = ["| of | cases | within 10 % | within 20 % | median error |", "|---|---|---|---|---|"]
-    rows.append(f"| **all** | {shares(told)} |")
+    rows.append(f"| **all** | {shares(comparisons)} |")
     for field in Case._fields:
-        values: Iterable = dict.fromkeys(getattr(t.case, field) for t in told)
+        values: Iterable = dict.fromkeys(getattr(t.case, field) for t in comparisons)
         for value in values:
             what = f"{value} hosts" if field == "hosts" else value
-            rows.append(f"| {what} | {shares([t for t in told if getattr(t.case, field) == value])} |")
+            rows.append(f"| {what} | {shares([t for t in comparisons if getattr(t.case, field) == value])} |")
     return rows
 
 
-def noise(told: list[Told]) -> list[str]:
+def noise(comparisons: list[Comparison]) -> list[str]:
     """Returns the agreement of measurements with each other: between two hosts, ring and server send the same
     messages."""
-    by_case = {t.case: t.measured for t in told}
+    by_case = {t.case: t.measured for t in comparisons}
     pairs = [(ms, by_case.get(c._replace(strategy="server"))) for c, ms in by_case.items() if c[1::3] == ("2", "ring")]
     both = [(a, b) for a, b in pairs if b is not None]
     if not both:
@@ -173,11 +173,11 @@ def noise(told: list[Told]) -> list[str]:
     ]
 
 
-def table(told: list[Told], args: argparse.Namespace) -> list[str]:
+def table(comparisons: list[Comparison], args: argparse.Namespace) -> list[str]:
     places = [(link, hosts) for link in args.links for hosts in args.hosts]
     head = " | ".join(f"{hosts} hosts, {link}" for link, hosts in places)
     rows = [f"| model | codec by strategy | {head} |", "|---" * (2 + len(places)) + "|"]
-    known = {t.case: t for t in told}
+    known = {t.case: t for t in comparisons}
 
     def cell(case: Case) -> str:
         if case not in known:
@@ -186,7 +186,7 @@ def table(told: list[Told], args: argparse.Namespace) -> list[str]:
         mark = "**" if abs(t.error()) > 0.1 else ""
         return f"{t.measured:.1f}, {t.predicted:.1f} ({mark}{t.error():+.0%}{mark})"
 
-    for model, codec, strategy in dict.fromkeys((t.case.model, t.case.codec, t.case.strategy) for t in told):
+    for model, codec, strategy in dict.fromkeys((t.case.model, t.case.codec, t.case.strategy) for t in comparisons):
         cells = " | ".join(cell(Case(link, hosts, model, codec, strategy)) for link, hosts in places)
         rows.append(f"| {model} | {codec} by {strategy} | {cells} |")
     return rows
@@ -202,7 +202,7 @@ def chosen(words: list[str]) -> list[str]:
     return out
 
 
-def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.Namespace) -> str:
+def text_of(comparisons: list[Comparison], left_out: list[str], state: State, args: argparse.Namespace) -> str:
     took = [p["took_s"] for p in state.data["profiles"].values()]
     today = datetime.datetime.now(datetime.timezone.utc)
     given = chosen(sys.argv[1:])
@@ -216,14 +216,14 @@ def text_of(told: list[Told], left_out: list[str], state: State, args: argparse.
         f"all ranks at once, {min(took):.0f} to {max(took):.0f} s each. Errors are those of the prediction against the",
         f"median of the measured steps. Measured at commit {' and '.join(state.data['commits'])}.",
         "",
-        *summary(told),
+        *summary(comparisons),
         "",
-        *noise(told),
+        *noise(comparisons),
         "Pairs that share no law are left out: " + (", ".join(left_out) or "none") + ".",
         "",
         "Milliseconds, measured, predicted (error); bold: more than 10 %.",
         "",
-        *table(told, args),
+        *table(comparisons, args),
         "",
     ]
     return "\n".join(lines)
@@ -255,7 +255,7 @@ def main() -> None:
     pairs = [(c, s) for c in args.codecs for s in args.strategies]
     left_out = [f"{c} by {s}" for c, s in pairs if not share_a_law(c, s)]
     pairs = [(c, s) for c, s in pairs if f"{c} by {s}" not in left_out]
-    told: list[Told] = []
+    comparisons: list[Comparison] = []
     left = 0
     with tempfile.TemporaryDirectory() as folder:
         for link in args.links:
@@ -271,26 +271,26 @@ def main() -> None:
                     if case.key() not in state.data["steps"] and time.monotonic() - begin > args.limit:
                         left += 1
                         continue
-                    said = predict(case, path)
-                    predicted = said["step_ms"]
+                    forecast = predict(case, path)
+                    predicted = forecast["step_ms"]
                     if case.key() not in state.data["steps"]:
                         state.measured(case.key(), measure(case, args, predicted))
                         print(".", end="", file=sys.stderr, flush=True)
                     got = state.data["steps"][case.key()]
-                    cpu = got["cpu_s_per_rank"] * 1e3, said["cpu_s_per_rank"] * 1e3
-                    told.append(Told(case, got["step_ms"], predicted, *cpu))
+                    cpu = got["cpu_s_per_rank"] * 1e3, forecast["cpu_s_per_rank"] * 1e3
+                    comparisons.append(Comparison(case, got["step_ms"], predicted, *cpu))
     print(file=sys.stderr)
     if left > 0:
         print(f"{left} cases are left: go on with --resume", file=sys.stderr)
-    if not told:
+    if not comparisons:
         sys.exit("nothing was measured")
-    text = text_of(told, left_out, state, args)
+    text = text_of(comparisons, left_out, state, args)
     print(text, end="")
     if args.out:
         args.out.write_text(text)
     if args.csv:
-        columns = (*Case._fields, *(f"{name}_ms" for name in Told._fields[1:]))
-        rows = [",".join(map(str, (*t.case, *t[1:]))) for t in told]
+        columns = (*Case._fields, *(f"{name}_ms" for name in Comparison._fields[1:]))
+        rows = [",".join(map(str, (*t.case, *t[1:]))) for t in comparisons]
         args.csv.write_text("\n".join([",".join(columns), *rows, ""]))
 
 

@@ -100,8 +100,8 @@ def bytes_per_value(codec: str, gradients: Iterator[np.ndarray]) -> float:
 
 def expected(codec: str) -> tuple[float, float]:
     """Returns bytes per value: the maximum, and the expectation."""
-    said = answer("codecs", codec)
-    return said["most_bits"] / 8, said["expected_bits"] / 8
+    description = answer("codecs", codec)
+    return description["most_bits"] / 8, description["expected_bits"] / 8
 
 
 def codecs() -> list[str]:
@@ -134,9 +134,9 @@ def main() -> None:
         "|---" * (3 + len(sources)) + "|",
     ]
     for codec in codecs():
-        most, usual = expected(codec)
+        most, expected_bytes = expected(codec)
         made = " | ".join(f"{bytes_per_value(codec, make()):.4f}" for make in sources.values())
-        lines.append(f"| {codec} | {most:.4f} | {usual:.4f} | {made} |")
+        lines.append(f"| {codec} | {most:.4f} | {expected_bytes:.4f} | {made} |")
     text = "\n".join([*lines, ""])
     print(text, end="")
     if args.out:

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from harness import all_gather_in, counters, give, machine, said_inside, start_ranks
+from harness import all_gather_in, counters, give, machine, rerun_in_namespaces, start_ranks
 
 import tithe
 from hosts import Hosts, parse_bytes, parse_rate
@@ -62,8 +62,8 @@ class Cell:
         share = payload_share(strategy, self.codec, self.hosts)
         return share * self.megabytes * 1e6 / (parse_rate(self.link) / 8)
 
-    def rounds(self, asked: int) -> int:
-        return asked or int(min(11, max(5, 1.0 / self.ideal)))
+    def rounds(self, requested: int) -> int:
+        return requested or int(min(11, max(5, 1.0 / self.ideal)))
 
 
 PAYLOADS: dict[tuple[str, str, int], float] = {}
@@ -188,15 +188,15 @@ def run_inside(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         more = ["--folder", folder, "--cells", args.inside]
         ranks = start_ranks(hosts, more, stdout=subprocess.PIPE)
-        said = [rank.communicate()[0] for rank in ranks]
+        outputs = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode for rank in ranks):
         return 1
     rows = []
-    for cell, answers in zip(cells, zip(*(s.splitlines() for s in said), strict=True), strict=True):
-        told = [json.loads(answer) for answer in answers]
-        firsts = told[:: first.each]  # a host's counters are those of its first rank
+    for cell, answers in zip(cells, zip(*(s.splitlines() for s in outputs), strict=True), strict=True):
+        results = [json.loads(answer) for answer in answers]
+        firsts = results[:: first.each]  # a host's counters are those of its first rank
         for k, pacer in enumerate(args.pacers):
-            slowest = [max(times) for times in zip(*(t["seconds"][k] for t in told), strict=True)]
+            slowest = [max(times) for times in zip(*(t["seconds"][k] for t in results), strict=True)]
             row = {"cell": asdict(cell), "pacer": pacer, "seconds": slowest, "control": hosts.congestion_control}
             rows.append(
                 row | {name: [sum(t[name][k]) / len(slowest) for t in firsts] for name in ("again", "timeouts")}
@@ -238,8 +238,8 @@ def grid(rows: list[dict]) -> str:
 
 
 def page(args: argparse.Namespace, rows: list[dict]) -> str:
-    asked = " ".join(["python", "lab/bench/wire.py", *sys.argv[1:]])
-    says = f"`{asked}` on {machine()}. Transport `{args.transport}`, TCP's congestion control {rows[0]['control']}. "
+    command = " ".join(["python", "lab/bench/wire.py", *sys.argv[1:]])
+    says = f"`{command}` on {machine()}. Transport `{args.transport}`, TCP's congestion control {rows[0]['control']}. "
     says += "Milliseconds are medians"
     if len(args.pacers) == 1:
         says += f", pacer `{args.pacers[0]}`: of the link (ms; segments that are sent again in a round)."
@@ -281,7 +281,7 @@ def main() -> int:
         kinds.setdefault((cell.link, cell.queue, cell.hosts, cell.each), []).append(cell)
     rows = []
     for kind in sorted(kinds):
-        rows += said_inside("--inside", json.dumps([asdict(cell) for cell in kinds[kind]]))
+        rows += rerun_in_namespaces("--inside", json.dumps([asdict(cell) for cell in kinds[kind]]))
         print(*kind, f"{len(kinds[kind])} cells", file=sys.stderr, flush=True)
     rows.sort(key=lambda row: [args.links.index(row["cell"]["link"]), args.queues.index(row["cell"]["queue"]),
                                row["cell"]["hosts"], STRATEGIES.index(row["cell"]["strategy"])])  # fmt: skip

@@ -55,15 +55,15 @@ void exec_tool(std::vector<char*>& argv) {
 Status tool(const std::string& line) {
   std::istringstream in(line);
   std::vector<std::string> words(std::istream_iterator<std::string>(in), {});
-  std::array<int, 2> told{};
-  if (pipe(told.data()) != 0) return system_refused("pipe");
+  std::array<int, 2> output{};
+  if (pipe(output.data()) != 0) return system_refused("pipe");
   const pid_t child = fork();
   if (child < 0) return system_refused("fork");
   if (child == 0) {
-    dup2(told[1], STDERR_FILENO);
-    dup2(told[1], STDOUT_FILENO);
-    close(told[0]);
-    close(told[1]);
+    dup2(output[1], STDERR_FILENO);
+    dup2(output[1], STDOUT_FILENO);
+    close(output[0]);
+    close(output[1]);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -72,9 +72,9 @@ Status tool(const std::string& line) {
     static_cast<void>(!write(STDERR_FILENO, kMissing, sizeof kMissing - 1));
     _exit(127);
   }
-  close(told[1]);
-  const std::string text = read_all(told[0]);
-  close(told[0]);
+  close(output[1]);
+  const std::string text = read_all(output[0]);
+  close(output[0]);
   int status = 0;
   waitpid(child, &status, 0);
   if (status == 0) return {};
@@ -214,7 +214,7 @@ Status enter_host(int host, const ShapedLink& link) {
   // Fixed, so that machines with different defaults give comparable figures. Some let a namespace have no cubic.
   for (const char* control : {"cubic", "reno"})
     if (write_text("/proc/sys/net/ipv4/tcp_congestion_control", control)) break;
-  // The kernel says some time later that a link is up, and UCX looks for interfaces that are.
+  // The kernel reports some time later that a link is up, and UCX uses only interfaces that are up.
   return wait_until(
       [&] {
         return read_word(fmt::format("/sys/class/net/{}/operstate", link_device(link)).c_str()) == "up";

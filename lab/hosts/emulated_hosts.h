@@ -5,8 +5,8 @@
 // in Python, as the demo's, would make the command need one.
 //
 //   host i: eth0 (10.77.0.i+1) ---- veth ---- port<i> --+-- bridge "switch"
-//           tbf on eth0: what the host sends            |
-//           tbf on port<i>: what the host receives -----+
+//           tbf on eth0: traffic from the host          |
+//           tbf on port<i>: traffic to the host --------+
 //
 // With cards (card/docs/card.md) eth0 is a TAP, and a process `tithe card` stands between it and the link, which is
 // wire0:

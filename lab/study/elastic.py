@@ -110,14 +110,14 @@ def one_rank(folder: Path, name: str, members: list[str], seed: int, steps: int,
             trainer.update()
             if trainer.step < steps and job.new_ranks_waiting():
                 go_on()
-        told = {
+        result = {
             "accuracy": trainer.task.score(trainer.model),
             "weights": hashlib.sha256(trainer.state_bytes()).hexdigest(),
             "lost": session.stats()["ranks_lost"],
             "epochs": job.epoch,
             "slowest_reform": max(reforms, default=0.0),
         }
-        (folder / f"{name}.json").write_text(json.dumps(told))
+        (folder / f"{name}.json").write_text(json.dumps(result))
 
 
 def run(seed: int, steps: int, every: float | None) -> dict:
@@ -154,11 +154,11 @@ def run(seed: int, steps: int, every: float | None) -> dict:
         finally:
             for process in ranks.values():
                 process.kill()
-        told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    if len(told) < len(NAMES) - 1 or len({one["weights"] for one in told}) != 1:
-        raise RuntimeError(f"seed {seed}: {len(told)} ranks were there to the end, and they say {told}")
+        results = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    if len(results) < len(NAMES) - 1 or len({one["weights"] for one in results}) != 1:
+        raise RuntimeError(f"seed {seed}: {len(results)} ranks were there to the end, and they say {results}")
     took = time.monotonic() - began
-    return {**max(told, key=lambda one: one["lost"]), "kills": kills, "seconds": took, "there": len(told)}
+    return {**max(results, key=lambda one: one["lost"]), "kills": kills, "seconds": took, "there": len(results)}
 
 
 def page(pairs: list[tuple[dict, dict]], steps: int, every: float) -> str:
@@ -169,7 +169,7 @@ def page(pairs: list[tuple[dict, dict]], steps: int, every: float) -> str:
         spread = statistics.stdev(alone["accuracy"] for alone, _ in pairs)
         sure = f"± {error:.2f} points (paired, {len(pairs)} seeds); between seeds of the job that is left alone the "
         sure += f"standard\ndeviation is {spread:.2f}"
-    told = f"""\
+    text = f"""\
 # A job that loses and regains ranks
 
 `make study-members`: Fashion-MNIST, an MLP 784-128-64-10, {len(NAMES)} processes, `{CODEC}`, SGD {MOMENTUM}, {steps}
@@ -184,7 +184,7 @@ old self had left unsent is lost. The same seed has the same beginning and batch
 | seed | left alone, % | with losses, % | difference | kills | booked as lost | epochs | slowest reform |
 |---|---|---|---|---|---|---|---|
 """
-    lines = told.splitlines()
+    lines = text.splitlines()
     for seed, ((alone, disturbed), gap) in enumerate(zip(pairs, gaps, strict=True)):
         lines.append(
             f"| {seed} | {alone['accuracy']:.2f} | {disturbed['accuracy']:.2f} | {gap:+.2f} | {disturbed['kills']} | "
@@ -203,16 +203,16 @@ def main() -> None:
     every = float(os.environ.get("EVERY") or 30)
     out = Path(os.environ.get("OUT") or "lab/results/elastic.md")
     kept = out.with_suffix(".json")
-    told = {"steps": steps, "every": every, "pairs": []}
+    study = {"steps": steps, "every": every, "pairs": []}
     if os.environ.get("RESUME") and kept.exists():
         before = json.loads(kept.read_text())
         if (before["steps"], before["every"]) != (steps, every):
             raise SystemExit(f"{kept} is of {before['steps']} steps, with {before['every']} s between kills")
-        told = before
-    for seed in range(len(told["pairs"]), seeds):
-        told["pairs"].append([run(seed, steps, None), run(seed, steps, every)])
-        kept.write_text(json.dumps(told, indent=1) + "\n")
-        out.write_text(page(told["pairs"], steps, every))
+        study = before
+    for seed in range(len(study["pairs"]), seeds):
+        study["pairs"].append([run(seed, steps, None), run(seed, steps, every)])
+        kept.write_text(json.dumps(study, indent=1) + "\n")
+        out.write_text(page(study["pairs"], steps, every))
     print(out.read_text())
 
 

@@ -64,11 +64,11 @@ def time_table(runs: list[dict]) -> str:
 
 
 def main(files: list[str]) -> str:
-    told = {file: json.loads(Path(file).read_text()) for file in files}
-    trained = [run for one in told.values() for run in one["runs"] if "loss" in run]
+    studies = {file: json.loads(Path(file).read_text()) for file in files}
+    trained = [run for one in studies.values() for run in one["runs"] if "loss" in run]
     tables = [loss_table(trained)] if trained else []
     tables += [
-        f"{file}\n\n{time_table(one['runs'])}" for file, one in told.items() if "alone_seconds" in one["runs"][0]
+        f"{file}\n\n{time_table(one['runs'])}" for file, one in studies.items() if "alone_seconds" in one["runs"][0]
     ]
     return "\n\n".join(tables)
 

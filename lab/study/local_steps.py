@@ -111,8 +111,8 @@ class Run:
         start = round(arm.start * self.whole) if self.steps == self.whole else 0
         with tithe.torch.LocalSteps(self.model, self.optimizer, start=start, start_codec="bf16", **settings) as local:
             self._iterate(self.model)
-        told = local.stats()
-        return {"bytes": told["bytes_sent"], "start_bytes": told["start_bytes_sent"], "start_steps": start}
+        stats = local.stats()
+        return {"bytes": stats["bytes_sent"], "start_bytes": stats["start_bytes_sent"], "start_steps": start}
 
 
 def main() -> None:
@@ -129,20 +129,20 @@ def main() -> None:
     for seed in range(first, first + (1 if times else seeds)):
         for arm in arms():
             length = max(60, 2 * arm.every + arm.every // 3) if times else steps
-            told = {"arm": arm.name, "seed": seed, "steps": length}
+            row = {"arm": arm.name, "seed": seed, "steps": length}
             if times:  # in the same turn, since other load on the machine changes
                 alone = Run(ALONE, seed, 60, task, steps)
                 dist.barrier()
                 alone.train()
-                told["alone_seconds"] = _step_seconds(alone)
+                row["alone_seconds"] = _step_seconds(alone)
             run = Run(arm, seed, length, task, steps)
             dist.barrier()
-            told |= run.train() | {"step_seconds": _step_seconds(run)}
+            row |= run.train() | {"step_seconds": _step_seconds(run)}
             if not times:
-                told["loss"] = -task.score(run.model)
-            runs.append(told)
+                row["loss"] = -task.score(run.model)
+            runs.append(row)
             if dist.get_rank() == 0:
-                print(json.dumps(told), flush=True)
+                print(json.dumps(row), flush=True)
                 out.write_text(
                     json.dumps({"machine": machine(), "ranks": dist.get_world_size(), "runs": runs}, indent=1)
                 )

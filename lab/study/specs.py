@@ -82,14 +82,14 @@ def settings_of(codec: dict, gradient: np.ndarray, momentum: float) -> list[str]
 def _other_setting(codec: dict, gradient: np.ndarray, feedback: str) -> str | None:
     name = codec["name"]
     first = spec(name, feedback)
-    usual = bytes_of(first, gradient)
-    if usual is None:
+    default_bytes = bytes_of(first, gradient)
+    if default_bytes is None:
         return None
     for settings in (numbers(codec), words(codec)):
         tried = [(bytes_of(f"{name}:{setting}", gradient), setting) for setting in settings]
-        smaller = [(sent, setting) for sent, setting in tried if sent and sent < AT_MOST * usual]
+        smaller = [(sent, setting) for sent, setting in tried if sent and sent < AT_MOST * default_bytes]
         if smaller:
-            _, setting = min(smaller, key=lambda pair: abs(math.log(pair[0] / usual / AIM)))
+            _, setting = min(smaller, key=lambda pair: abs(math.log(pair[0] / default_bytes / AIM)))
             return spec(name, setting, feedback)
     return next((spec(name, word, feedback) for word in words(codec) if _serves(name, word, feedback)), None)
 

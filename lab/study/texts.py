@@ -71,11 +71,11 @@ class Texts:
         words = [WORD.findall(t) for t in read]
         rows = {word: row for row, (word, _) in enumerate(Counter(words[0]).most_common(WORDS - 1))}
         numbers = [torch.tensor([rows.get(word, WORDS - 1) for word in part]) for part in words]
-        told = [(part.unfold(0, BEFORE + 1, 1)[:, :-1], part[BEFORE:]) for part in numbers]
+        examples = [(part.unfold(0, BEFORE + 1, 1)[:, :-1], part[BEFORE:]) for part in numbers]
         self.by_name = {
             "bytes": Task(transformer, *text, "nats"),
             "large": Task(large_transformer, *text, "nats"),
-            "words": Task(Words, told[0], spread(told[1], 32 * TESTED), "nats"),
+            "words": Task(Words, examples[0], spread(examples[1], 32 * TESTED), "nats"),
         }
         self.about = (
             f"bytes, large, words: Python's library, {len(train)} bytes to train and {len(test)} to test, CRC-32"

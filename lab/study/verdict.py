@@ -173,7 +173,7 @@ def text(details: dict) -> str:
     """Returns the tables for a terminal."""
     study = Study(details)
     lines = ((codec, study.smaller(codec), verdict(study, codec).replace("*", "")) for codec in study.by_bytes())
-    return "\n".join(f"{codec:<28} 1/{smaller:<6.3g} {said}" for codec, smaller, said in lines)
+    return "\n".join(f"{codec:<28} 1/{smaller:<6.3g} {text}" for codec, smaller, text in lines)
 
 
 PAGE = """# Which codecs hold under which optimizer

@@ -35,7 +35,7 @@ ObjectCall object_call(const Combination& of, const Call& call, std::size_t n,
           .asks_for_residual = asks_for_residual(),
           .agreed = agreed == nullptr ? nullptr : agreed->numbers(),
           .agreed_ranks = agreed == nullptr ? 1 : agreed->ranks(),
-          .most_ranks = of.program.counts ? most_ranks(of, call.settings) : 0,
+          .max_ranks = of.program.counts ? max_ranks(of, call.settings) : 0,
           .field_bits = agreed != nullptr && of.program.adds() ? field_bits(of, call) : 0,
           .pack = int_fields::kSimd.pack,
           .unpack = int_fields::kSimd.unpack};
@@ -71,13 +71,14 @@ Result<Encoded> encode_compiled(const Object& object, const Combination& of, std
   TITHE_TRY(check_context(of, name, call, in.n));
   CallMemory memory(call.scratch, compiled_bytes(of, call.settings, in.n));
   const Agreed agreed(of, name, call, in.n, memory);
-  const ObjectCall told = object_call(of, call, in.n, &agreed);
+  const ObjectCall object_args = object_call(of, call, in.n, &agreed);
   const bool adds = of.program.adds(), varies = of.program.varies();
-  std::size_t bytes = adds ? int_fields::bytes(in.n, told.field_bits) : payload_bytes(of.program, in.n);
+  std::size_t bytes =
+      adds ? int_fields::bytes(in.n, object_args.field_bits) : payload_bytes(of.program, in.n);
   std::uint8_t* const flat = memory.take<std::uint8_t>(flat_memory(of.program, in.n, 1));
-  if (adds) int_fields::put_head(out.data(), {1, told.field_bits});
+  if (adds) int_fields::put_head(out.data(), {1, object_args.field_bits});
   ObjectAnswer answer{.finite = 1, .broken = 0, .block = 0};
-  object.encode(&told, in.grad, in.residual, in.residual_out, varies ? flat : out.data(), &answer);
+  object.encode(&object_args, in.grad, in.residual, in.residual_out, varies ? flat : out.data(), &answer);
   if (answer.broken != 0) {
     const Item& item = of.program.items[answer.broken - 1];
     const bool once = of.program.node(item.where).stage == Stage::kAll;
@@ -92,12 +93,13 @@ Result<Encoded> encode_compiled(const Object& object, const Combination& of, std
 Status check_compiled(const Object& object, const Combination& of, std::string_view name, const Call& call,
                       std::size_t n, ByteView payload) {
   if (of.program.adds()) return check(of, name, call, n, payload, int_fields::kSimd);
-  const ObjectCall told = object_call(of, call, n);
+  const ObjectCall object_args = object_call(of, call, n);
   if (of.program.varies()) {
     CallMemory memory(call.scratch, compiled_bytes(of, call.settings, n));
     std::uint8_t* const flat = memory.take<std::uint8_t>(flat_memory(of.program, n, 1));
-    if (to_flat(of.program, payload, n, flat) && object.check(&told, flat) != 0) return {};
-  } else if (payload.size() == payload_bytes(of.program, n) && object.check(&told, payload.data()) != 0) {
+    if (to_flat(of.program, payload, n, flat) && object.check(&object_args, flat) != 0) return {};
+  } else if (payload.size() == payload_bytes(of.program, n) &&
+             object.check(&object_args, payload.data()) != 0) {
     return {};
   }
   return check(of, name, call, n, payload);
@@ -112,7 +114,7 @@ Status decode_compiled(const Object& object, const Combination& of, std::string_
   if (of.program.adds()) TITHE_TRY(check_widths(of, name, call, payloads));
   CallMemory memory(call.scratch, compiled_bytes(of, call.settings, out.size()));
   const Agreed agreed(of, name, call, out.size(), memory);
-  const ObjectCall told = object_call(of, call, out.size(), &agreed);
+  const ObjectCall object_args = object_call(of, call, out.size(), &agreed);
   const std::uint8_t* all[kAtOnce];
   const bool varies = of.program.varies();
   const std::size_t at_once = varies ? std::min(kFlatAtOnce, payloads.size()) : kAtOnce;
@@ -124,7 +126,7 @@ Status decode_compiled(const Object& object, const Combination& of, std::string_
                              all[p] = varies ? flat + p * size : some[p].data();
                              if (varies) to_flat(of.program, some[p], to.size(), flat + p * size);
                            }
-                           object.decode(&told, all, some.size(), how.base, how.divide, to.data());
+                           object.decode(&object_args, all, some.size(), how.base, how.divide, to.data());
                          });
   return {};
 }
@@ -153,7 +155,7 @@ const Object* object_of(const Combination& of) {
 void prepare_phase(const Combination& of, const Settings& settings, Level level) {
   Running& running = *of.running;
   if (running.built_in[static_cast<std::size_t>(level)] != nullptr) return;
-  if (by_kernels(of) || (running.asked && running.level == level)) return;
+  if (by_kernels(of) || (running.prepared && running.level == level)) return;
   Found found;
   if (const char* why = only_interpreted(of.program)) {
     found.how = fmt::format("interpreted: {}", why);
@@ -163,7 +165,7 @@ void prepare_phase(const Combination& of, const Settings& settings, Level level)
       return matches_interpreter(object, of, settings, kinds);
     });
   }
-  running.asked = true;
+  running.prepared = true;
   running.level = level;
   running.how = found.how;
   running.object.store(found.object, std::memory_order_release);

@@ -136,11 +136,12 @@ std::string complaint(const std::string& folder) {
 }  // namespace
 
 Result<Compiler> find_compiler() {
-  const std::string asked = environment("TITHE_CXX");
-  if (asked == "none") return Status(Code::kUnsupported, "TITHE_CXX=none");
-  if (!asked.empty()) {
-    const std::string path = in_path(asked);
-    if (path.empty()) return Status(Code::kUnsupported, fmt::format("TITHE_CXX: '{}' does not exist", asked));
+  const std::string requested = environment("TITHE_CXX");
+  if (requested == "none") return Status(Code::kUnsupported, "TITHE_CXX=none");
+  if (!requested.empty()) {
+    const std::string path = in_path(requested);
+    if (path.empty())
+      return Status(Code::kUnsupported, fmt::format("TITHE_CXX: '{}' does not exist", requested));
     return Compiler{path, key_of(path)};
   }
   for (const char* name : {"c++", "g++", "clang++"})

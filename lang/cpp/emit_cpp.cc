@@ -117,7 +117,7 @@ class Emitter : ItemText {
   // magnitude is finite. Empty if no bound is known before the values are computed.
   std::string none_too_large(std::size_t table) const {
     if (!decodes() || !found_peak_) return {};
-    const std::string taken = "float_(lanes_most(peak))";
+    const std::string taken = "float_(max_lanes(peak))";
     if (table != kNoTable) return fmt::format("all_finite(size_bits(add(abs_(stands), splat({}))))", taken);
     const std::string sent = largest_float(program_, text_, program_.result);
     return sent.empty() ? "" : fmt::format("is_finite({} + {})", taken, sent);
@@ -211,7 +211,7 @@ class Emitter : ItemText {
         if (node(k).op != Op::kLevel || node(node(k).in[0]).op != Op::kTaken) continue;
         plain += fmt::format(" && t{}.lift == 1.0f", k);
         if (!reaches_peak(node(k).in[1]))
-          above += fmt::format("{}!(float_(lanes_most(peak)) <= t{}.scale)", above.empty() ? "" : " || ", k);
+          above += fmt::format("{}!(float_(max_lanes(peak)) <= t{}.scale)", above.empty() ? "" : " || ", k);
       }
       if (!above.empty()) plain += in_pairs() ? ", " + above : fmt::format(" && !({})", above);
       line("float* const to = l == nullptr ? nowhere : l;");

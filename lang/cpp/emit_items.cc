@@ -64,7 +64,7 @@ void ItemText::write_once() {
 void ItemText::check_once() {
   if (program_.counts) {
     line("const uint32_t ranks = get(block, {});", kCountBytes);
-    line("if (ranks == 0 || ranks > call->most_ranks) return 0;");
+    line("if (ranks == 0 || ranks > call->max_ranks) return 0;");
     line("block += {};", kCountBytes);
   }
   each(true, [&](std::size_t k, const Item& item) {

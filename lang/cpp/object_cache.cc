@@ -59,14 +59,14 @@ const Object* find_built_in(std::uint64_t key, Level level) {
 
 // Compiles to a temporary file in the folder, and renames it to `name` after verification.
 Result<const Object*> make(int folder, const std::string& path, const std::string& name, const CppBody& body,
-                           Level level, const Compiler& compiler, const Check& check) {
+                           Level level, const Compiler& compiler, const Verify& verify) {
   const Result<std::string> made =
       compile_cpp(compiler, cpp_file(std::span(&body, 1), kSymbol), flag_of(level), path);
   if (!made.ok()) return made.status();
   const std::string& fresh = *made;
   Result<const Object*> object = load(folder, fresh, body.key);
   if (object.ok() && *object == nullptr) object = Status(Code::kIo, "the compiled file is missing");
-  if (object.ok() && !check(**object, kAllKinds))
+  if (object.ok() && !verify(**object, kAllKinds))
     object = Status(Code::kUnsupported,
                     fmt::format("the results of {} differ from the interpreter's", compiler.path));
   if (object.ok() && ::renameat(folder, fresh.c_str(), folder, name.c_str()) == 0) return object;
@@ -97,7 +97,7 @@ std::string compiled_with_tithe(Level level) {
   return fmt::format("compiled for {}, with tithe itself", level_name(level));
 }
 
-Found find_object(const CppBody& body, Level level, const Check& check) {
+Found find_object(const CppBody& body, Level level, const Verify& verify) {
   const std::string compiled = fmt::format("compiled for {}", level_name(level));
   const auto interpreted = [](const std::string& why) { return Found{nullptr, "interpreted: " + why}; };
   if (const Object* own = find_built_in(body.key, level)) return {own, compiled_with_tithe(level)};
@@ -120,7 +120,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   const auto from_cache = [&]() -> const Object* {
     const Result<const Object*> known = load(folder->get(), name, body.key);
     damage = !known.ok() && known.status().code() == Code::kCorrupt ? "; " + known.status().what() : "";
-    return known.ok() && *known != nullptr && check(**known, 1) ? *known : nullptr;
+    return known.ok() && *known != nullptr && verify(**known, 1) ? *known : nullptr;
   };
   if (const Object* known = from_cache()) return {known, known_in()};
   // Processes that compile the same text wait for the first one. The lock only saves work: correctness does not need
@@ -130,7 +130,7 @@ Found find_object(const CppBody& body, Level level, const Check& check) {
   });
   if (lock.is_open()) ::flock(lock.get(), LOCK_EX);
   if (const Object* known = from_cache()) return {known, known_in()};
-  const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, check);
+  const Result<const Object*> made = make(folder->get(), *path, name, body, level, *compiler, verify);
   if (!made.ok()) return interpreted(made.status().what() + damage);
   trim_cache(*path, kMaxObjects);
   return {*made, fmt::format("{}, in {:.1f} s{}", compiled, seconds(), damage)};

@@ -33,11 +33,11 @@ struct Found {
 };
 
 // True if an object matches the interpreter on `kinds` kinds of values.
-using Check = std::function<bool(const Object&, unsigned kinds)>;
+using Verify = std::function<bool(const Object&, unsigned kinds)>;
 
 inline constexpr std::size_t kMaxObjects = 256;
 
-Found find_object(const CppBody& body, Level level, const Check& check);
+Found find_object(const CppBody& body, Level level, const Verify& verify);
 
 // Keeps the `most` most recently used objects of a cache, and files being written. Processes that have loaded a
 // removed object can still use it. Called after each compilation.

@@ -252,7 +252,7 @@ TEST_F(ObjectCache, DamagedObjectIsCompiledAgainAndReportedOnce) {
   const fs::path object = objects()[0];
   const std::string good = read(object);
   struct Damage {
-    const char* said;
+    const char* message;
     std::string bytes;
   };
   std::vector<Damage> all = {
@@ -277,7 +277,7 @@ TEST_F(ObjectCache, DamagedObjectIsCompiledAgainAndReportedOnce) {
     checked_ = 0;
     const Found found = find();
     EXPECT_NE(found.object, nullptr) << found.how;
-    EXPECT_NE(found.how.find(std::string("in the cache is damaged: ") + damage.said), std::string::npos)
+    EXPECT_NE(found.how.find(std::string("in the cache is damaged: ") + damage.message), std::string::npos)
         << found.how;
     EXPECT_EQ(checked_, kAllKinds);
     const Found again = find();

@@ -306,12 +306,12 @@ Result<Encoded> DeviceProgram::ask_interpreter(DeviceLane& lane, std::string_vie
   TITHE_TRY(bring(in.grad, grad));
   TITHE_TRY(bring(in.residual, residual));
   std::vector<std::uint8_t> payload(bound(call.settings, in.n));
-  const Result<Encoded> said =
+  const Result<Encoded> encoded =
       lang::encode(*of_, name, call,
                    {grad.data(), in.residual == 0 ? nullptr : residual.data(), left.data(), in.n}, payload);
-  if (said.ok() && said->finite)
+  if (encoded.ok() && encoded->finite)
     return Status(Code::kIo, fmt::format("{} rejects values that the interpreter accepts", lane.on().name()));
-  return said;
+  return encoded;
 }
 
 Status DeviceProgram::decode(DeviceLane& lane, std::string_view name, const Call& call,

@@ -56,9 +56,9 @@ int main() {
 }
 )";
 
-// 0 for success, 66 if ThreadSanitizer found a race, or another exit code; `said`: the output.
+// 0 for success, 66 if ThreadSanitizer found a race, or another exit code; `output`: the output.
 int run(std::string text, const Settings& settings, std::size_t values, const std::string& flags,
-        std::string& said) {
+        std::string& output) {
   std::string folder = fs::temp_directory_path() / "tithe_races_XXXXXX";
   EXPECT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string include = "#include \"grid_on_cpu.h\"";
@@ -68,22 +68,22 @@ int run(std::string text, const Settings& settings, std::size_t values, const st
                       fmt::join(settings.value.begin(), settings.value.begin() + 12, ", "));
   std::ofstream(folder + "/k.cc") << text << kMain;
   const std::string command = fmt::format(
-      "cd {} && c++ -std=c++17 -O1 -g -w -ffp-contract=off -fsanitize=thread {} -o k k.cc > said 2>&1 || "
+      "cd {} && c++ -std=c++17 -O1 -g -w -ffp-contract=off -fsanitize=thread {} -o k k.cc > output 2>&1 || "
       "exit 3; "
-      "TSAN_OPTIONS='exitcode=66 halt_on_error=1' ./k >> said 2>&1",
+      "TSAN_OPTIONS='exitcode=66 halt_on_error=1' ./k >> output 2>&1",
       folder, flags);
   const int status = std::system(command.c_str());
-  said = read(folder + "/said");
+  output = read(folder + "/output");
   fs::remove_all(folder);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-int run(const Program& of, const std::string& flags, std::string& said) {
+int run(const Program& of, const std::string& flags, std::string& output) {
   const Made made(of);
   const Combination& combination = made.program->of(made.settings);
   const Checked& program = combination.program;
   const bool is_long = program.sends_pairs || program.block == 0 || program.block > 1024;
-  return run(cuda_file(combination), made.settings, is_long ? kPiece + 1300 : 700, flags, said);
+  return run(cuda_file(combination), made.settings, is_long ? kPiece + 1300 : 700, flags, output);
 }
 
 bool has_thread_sanitizer() {
@@ -94,8 +94,8 @@ bool has_thread_sanitizer() {
 class Races : public ::testing::TestWithParam<Program> {};
 TEST_P(Races, KernelsHaveNone) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
-  std::string said;
-  ASSERT_EQ(run(GetParam(), "", said), 0) << said;
+  std::string output;
+  ASSERT_EQ(run(GetParam(), "", output), 0) << output;
 }
 
 // Short blocks, sums, lists, and blocks of different lengths; `make test-full` has all programs.
@@ -122,16 +122,16 @@ TEST(RaceChecks, EdenKernelsHaveNone) {
   const Codec& eden = *find_codec("eden");
   const std::string text =
       std::string(kPreludeCudaTypes) + kPreludeCuda + kPreludeCudaBytes + eden.kernels(defaults(eden));
-  std::string said;
-  EXPECT_EQ(run(text, defaults(eden), 2 * 1024 + 700, "", said), 0) << said;
+  std::string output;
+  EXPECT_EQ(run(text, defaults(eden), 2 * 1024 + 700, "", output), 0) << output;
 }
 
 // The same text without its barriers.
 TEST(RaceChecks, MissingBarriersAreDetected) {
   if (!has_thread_sanitizer()) GTEST_SKIP() << "the compiler has no ThreadSanitizer here";
-  std::string said;
-  EXPECT_EQ(run({"fp8", ""}, "-DTITHE_NO_BARRIERS", said), 66) << said;
-  EXPECT_NE(said.find("data race"), std::string::npos) << said;
+  std::string output;
+  EXPECT_EQ(run({"fp8", ""}, "-DTITHE_NO_BARRIERS", output), 66) << output;
+  EXPECT_NE(output.find("data race"), std::string::npos) << output;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ using testing::kOnce;
 using testing::Made;
 using testing::Outcome;
 using testing::Program;
-using testing::Told;
+using testing::TestCall;
 using testing::with_kernels;
 
 // Three ranks' payloads, each with the same values, where such payloads combine.
@@ -99,9 +99,9 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         const Result<Encoded> done =
             impl.encode(call, {grad.data(), before, of.decode != nullptr ? left.data() : nullptr, n}, want);
         ASSERT_TRUE(done.ok()) << done.status().what();
-        Told told(of, combination, call, n);
+        TestCall test_call(of, combination, call, n);
         const bool in_place = feedback && order == 3 && of.decode != nullptr;
-        const Outcome got = encoded(of, told, bound, grad, before, in_place, order);
+        const Outcome got = encoded(of, test_call, bound, grad, before, in_place, order);
         ASSERT_EQ(got.answer[0] == 0, done->finite);
         if (!done->finite) continue;
         want.resize(done->bytes);
@@ -112,7 +112,7 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
         const Payload all = combined(codec, call, n, want);
         const std::vector<ByteView> views{ByteView(all)};
         ASSERT_TRUE(impl.decode(call, views, {.base = before}, out).ok());
-        ASSERT_EQ(harness::first_difference(decoded(of, told, all, before, order), out), "");
+        ASSERT_EQ(harness::first_difference(decoded(of, test_call, all, before, order), out), "");
       }
   // A non-finite value is reported at any position.
   Floats grad(2000, 0.5F);
@@ -120,12 +120,12 @@ TEST_P(Kernels, WriteTheBytesOfTheInterpreter) {
   const Payload context = context_before(codec, call, phase, grad, nullptr);
   call.phase = static_cast<std::uint8_t>(phase);
   call.context = context;
-  Told told(of, combination, call, grad.size());
+  TestCall test_call(of, combination, call, grad.size());
   for (const std::size_t at : {0, 33, 1999}) {
     Floats wrong = grad;
     wrong[at] = at == 33 ? NAN : INFINITY;
     const std::size_t bound = codec.phases[phase].bound(call.settings, grad.size());
-    EXPECT_NE(encoded(of, told, bound, wrong, nullptr, false, 0).answer[0], 0U) << at;
+    EXPECT_NE(encoded(of, test_call, bound, wrong, nullptr, false, 0).answer[0], 0U) << at;
   }
 }
 
@@ -142,15 +142,15 @@ TEST_P(KernelsForGpus, AreAcceptedByNvcc) {
     const std::string command = fmt::format(
         "cd {} && nvcc -std=c++17 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true --keep -Xptxas -v "
         "-arch={} "
-        "-cubin -o k.cubin k.cu > said 2>&1",
+        "-cubin -o k.cubin k.cu > output 2>&1",
         kernels.folder, generation);
     const int status = std::system(command.c_str());
-    const std::string said = testing::read_file(kernels.folder + "/said");
-    ASSERT_EQ(status, 0) << said;
+    const std::string output = testing::read_file(kernels.folder + "/output");
+    ASSERT_EQ(status, 0) << output;
     for (const auto& [name, most] : {std::pair("Used ", 128), std::pair(" bytes stack frame, ", 0)})
-      for (std::size_t at = said.find(name); at != std::string::npos; at = said.find(name, at + 1))
-        EXPECT_LE(std::atoi(said.c_str() + at + std::strlen(name)), most)
-            << generation << ", " << said.substr(at, 60);
+      for (std::size_t at = output.find(name); at != std::string::npos; at = output.find(name, at + 1))
+        EXPECT_LE(std::atoi(output.c_str() + at + std::strlen(name)), most)
+            << generation << ", " << output.substr(at, 60);
     const std::string ptx = testing::read_file(kernels.folder + "/k.ptx");
     EXPECT_NE(ptx.find(".entry tithe_"), std::string::npos);
     for (const char* rounds : {"fma.rn.f32", "fma.rn.f64", "mad.rn.f32", ".ftz.f32", ".approx"})

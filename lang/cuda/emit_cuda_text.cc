@@ -252,7 +252,7 @@ void CudaText::rows_of(const Nodes& reduce, const std::string& lanes) {
            node(k).op == Op::kLargest, k);
       line("s.lanes.s{0}[from] = s{0}, s.lanes.p{0}[from] = p{0};", k);
     } else if (is_end(k)) {
-      line("s.lanes.s{0}[from] = most_of(s.lanes.s{0} + from, kLanes, 1);", k);
+      line("s.lanes.s{0}[from] = max_lane(s.lanes.s{0} + from, kLanes, 1);", k);
     } else if (counts(k)) {
       line("s.lanes.n{0}[from] = sum_of(s.lanes.n{0} + from, kLanes, 1);", k);
     }
@@ -309,7 +309,7 @@ void CudaText::end_lanes(std::size_t p, const std::string& lanes, const char* by
       line("end_of<{0}>(s.lanes.s{1}, s.lanes.p{1}, {2}, {3}, part.s{1}, part.p{1});",
            node(k).op == Op::kLargest, k, lanes, by);
     else if (is_end(k))
-      line("part.s{0} = most_of(s.lanes.s{0}, {1}, {2});", k, lanes, by);
+      line("part.s{0} = max_lane(s.lanes.s{0}, {1}, {2});", k, lanes, by);
     if (counts(k) && in_shape(k))
       line("part.n{0} = sum_of(s.lanes.n{0}, kLanes, 1);", k);
     else if (counts(k))
@@ -373,16 +373,16 @@ void CudaText::store_found(std::size_t p) {
 }
 
 void CudaText::scratch_size() {
-  open("API uint64_t tithe_scratch(const Call* asked)");
-  line("Call of = *asked;");
+  open("API uint64_t tithe_scratch(const Call* host_call)");
+  line("Call of = *host_call;");
   line("of.scratch = nullptr;");
   line("return place_all(of);");
   close();
 }
 
 void CudaText::open_host(const char* name) {
-  open(fmt::format("API void {}(const Call* asked, Stream stream)", name));
-  line("Call of = *asked;");
+  open(fmt::format("API void {}(const Call* host_call, Stream stream)", name));
+  line("Call of = *host_call;");
   line("const Call* const call = &of;");
   line("place_all(of);");
 }

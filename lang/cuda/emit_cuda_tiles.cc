@@ -153,7 +153,7 @@ void TilesText::find_in_tile(std::size_t p) {
     for (const int k : others) end_lane(k);
   }
   close();
-  const bool rows_first = !others.empty() && group() > kMostPartials;
+  const bool rows_first = !others.empty() && group() > kMaxPartials;
   if (!shaped.empty() || rows_first) {
     line("// Sixteen lanes{}.",
          shaped.empty() ? ": the partial results" : " add up, in the order of base/fold.h");

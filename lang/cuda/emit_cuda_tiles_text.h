@@ -11,13 +11,13 @@ class TilesText : CudaText {
  public:
   TilesText(const Checked& program, const Schedule& schedule) : CudaText(program, schedule) {
     in_tiles_ = true;
-    longest_ = kMostTile;
+    longest_ = kMaxTile;
   }
   std::string run();
 
  private:
-  static constexpr std::size_t kMostTile = 2048;   // longer blocks are read once per pass
-  static constexpr std::size_t kMostPartials = 8;  // partial results that every thread combines for itself
+  static constexpr std::size_t kMaxTile = 2048;   // longer blocks are read once per pass
+  static constexpr std::size_t kMaxPartials = 8;  // partial results that every thread combines for itself
 
   static unsigned codes_in_field(unsigned bits) { return bits <= 8 ? 4 : bits <= 16 ? 2 : 1; }
   static unsigned field_bits(const Item& item) { return item.bits * codes_in_field(item.bits); }
@@ -60,9 +60,9 @@ class TilesText : CudaText {
     return !is_long() &&
            std::any_of(passes().begin(), passes().end(), [&](const Pass& p) { return is_shaped(p); });
   }
-  std::size_t partials() const { return group() > kMostPartials ? group() / kLanes : group(); }
+  std::size_t partials() const { return group() > kMaxPartials ? group() / kLanes : group(); }
   bool found_by_all(std::size_t p) const {
-    return !is_long() && of_pass(p, true).empty() && partials() <= kMostPartials;
+    return !is_long() && of_pass(p, true).empty() && partials() <= kMaxPartials;
   }
   // The nodes among `nodes` that these reductions read.
   Nodes read_by(const Nodes& reduce, const Nodes& nodes) const;

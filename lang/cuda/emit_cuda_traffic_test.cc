@@ -16,7 +16,7 @@ using harness::Payload;
 using testing::EmulatedKernels;
 using testing::Functions;
 using testing::Program;
-using testing::Told;
+using testing::TestCall;
 
 constexpr const char* kCounted =
     "static unsigned long long moved;\n"
@@ -42,7 +42,7 @@ TEST_P(Traffic, IsCloseToTheLeast) {
   const Floats grad = conformance::values(Data::kGaussian, kValues, 1),
                residual = conformance::values(Data::kGaussian, kValues, 2);
   Call call{.settings = kernels.made.settings, .seed = 7, .shared_seed = 8};
-  Told told(of, kernels.combination(), call, kValues);
+  TestCall test_call(of, kernels.combination(), call, kValues);
   const std::size_t bound = kernels.made.codec().phases[0].bound(call.settings, kValues);
   const auto expect = [&](const char* what, std::size_t least) {
     const double ratio = static_cast<double>(moved()) / static_cast<double>(least);
@@ -50,9 +50,9 @@ TEST_P(Traffic, IsCloseToTheLeast) {
     EXPECT_GE(ratio, 0.999) << what << ": some accesses are not counted";
     EXPECT_LE(ratio, 1.10) << what;
   };
-  const Payload payload = testing::encoded(of, told, bound, grad, residual.data(), false, 0).payload;
+  const Payload payload = testing::encoded(of, test_call, bound, grad, residual.data(), false, 0).payload;
   expect("encode", 12 * kValues + payload.size());
-  testing::decoded(of, told, payload, residual.data(), 0);
+  testing::decoded(of, test_call, payload, residual.data(), 0);
   expect("decode", 8 * kValues + payload.size());
 }
 

@@ -56,13 +56,14 @@ class Checker : Sending {
   Checked run_claim(const Claim& claim, bool where) {
     plan();
     if (claim.name.text == "error" && !where) {
-      constexpr double kMost = std::numeric_limits<float>::max();
+      constexpr double kMaxFloat = std::numeric_limits<float>::max();
       for (const unsigned k : {0U, 1U})
-        names_.push_back(
-            {.name = {k == 0 ? "x" : "largest", claim.name.at},
-             .value = build_.input(
-                 {.op = Op::kArgument, .type = Type::kF64, .index = k, .range = {k == 0 ? -kMost : 0, kMost}},
-                 claim.name.at)});
+        names_.push_back({.name = {k == 0 ? "x" : "largest", claim.name.at},
+                          .value = build_.input({.op = Op::kArgument,
+                                                 .type = Type::kF64,
+                                                 .index = k,
+                                                 .range = {k == 0 ? -kMaxFloat : 0, kMaxFloat}},
+                                                claim.name.at)});
     }
     const Value v = build_.as(expr(where ? *claim.where : *claim.value, Part::kPlan),
                               where ? Type::kBool : Type::kF64, "the claimed bound");

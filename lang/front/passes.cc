@@ -103,7 +103,7 @@ Schedule::Schedule(const Checked& program) {
   all = of_all(program, false);
   all_read = of_all(program, true);
   for (const std::vector<Pass>* some : {&look, &passes})
-    for (const Pass& pass : *some) most_found = std::max(most_found, pass.reduce.size());
+    for (const Pass& pass : *some) max_found = std::max(max_found, pass.reduce.size());
   for (const Item& item : program.items)
     widths.push_back(item.width == kNone ? Pass{} : in_lists(program, {item.width}));
   send = in_lists(program, sent);

@@ -31,7 +31,7 @@ struct Schedule {
   Nodes all;               // nodes of stage all, for encode
   Nodes all_read;          // nodes of stage all, for decode
   std::vector<Pass> passes;
-  std::size_t most_found = 0;            // maximum number of reductions in one pass
+  std::size_t max_found = 0;             // maximum number of reductions in one pass
   Pass send;                             // the last pass over a block, which has no reductions
   Pass read;                             // from items to values, and the items' `where` conditions
   Pass check;                            // only the items' `where` conditions

@@ -47,11 +47,11 @@ Value Scope::given(std::string_view name, Part part, Span at) {
                         at);
   }
   if (part == Part::kEncode && (name == "x" || name == "grad")) {
-    constexpr double kMost = std::numeric_limits<float>::max();
+    constexpr double kMaxFloat = std::numeric_limits<float>::max();
     return build_.input({.op = name == "x" ? Op::kTaken : Op::kGrad,
                          .type = Type::kF32,
                          .stage = Stage::kValue,
-                         .range = {-kMost, kMost}},
+                         .range = {-kMaxFloat, kMaxFloat}},
                         at);
   }
   return {.at = at};

@@ -14,7 +14,7 @@ namespace tithe::lang {
 
 namespace {
 
-double most_of(const Item& it) {
+double max_of(const Item& it) {
   return it.coding == Coding::kTrits ? 2 : std::ldexp(1.0, static_cast<int>(it.bits)) - 1;
 }
 
@@ -135,12 +135,12 @@ void Sending::is_valid_in_phase(const SendItem& s) {
 
 // The node with which the receiver reads an item of this type.
 Node Sending::reads(const Item& it, Type type) {
-  constexpr double kMost = std::numeric_limits<float>::max();
+  constexpr double kMaxFloat = std::numeric_limits<float>::max();
   Node read{.op = Op::kItem, .decode = true};
   read.type = it.is_float ? Type::kF32 : type == Type::kBool ? Type::kBool : Type::kU32;
   read.stage = it.array ? Stage::kValue : it.once ? Stage::kAll : Stage::kBlock;
   read.index = static_cast<unsigned>(program().items.size() - 1);
-  read.range = it.is_float ? Range{-kMost, kMost} : Range{0, most_of(it)};
+  read.range = it.is_float ? Range{-kMaxFloat, kMaxFloat} : Range{0, max_of(it)};
   return read;
 }
 
@@ -226,9 +226,9 @@ void Sending::check_lengths() {
     const auto most = static_cast<double>(blocks * block_bytes(program(), program().block));
     if (!program().varies())
       problems_.add(it.at, "all blocks have the same number of bytes", "remove it");
-    else if (most > most_of(it))
+    else if (most > max_of(it))
       problems_.add(it.at,
-                    fmt::format("the byte count can be {}; u{} holds 0 .. {}", most, it.bits, most_of(it)));
+                    fmt::format("the byte count can be {}; u{} holds 0 .. {}", most, it.bits, max_of(it)));
   }
 }
 
@@ -239,10 +239,10 @@ void Sending::fits(const SendItem& s, const Item& it, const Node& node) {
   if (!s.array && node.stage == Stage::kValue)
     problems_.add(s.type_at, "the value has one element per value, but the item holds one",
                   fmt::format("{}[]", it.is_float ? "f32" : fmt::format("u{}", it.bits)));
-  if (it.is_float || (node.range.low >= 0 && node.range.high <= most_of(it))) return;
+  if (it.is_float || (node.range.low >= 0 && node.range.high <= max_of(it))) return;
   const std::string type = s.trits ? "a trit" : fmt::format("u{}", it.bits);
   problems_.add(s.name.at,
-                fmt::format("'{}' can be {}; {} holds 0 .. {}", it.name, text(node.range), type, most_of(it)),
+                fmt::format("'{}' can be {}; {} holds 0 .. {}", it.name, text(node.range), type, max_of(it)),
                 "clamp it, add an offset, or send it in more bits");
 }
 

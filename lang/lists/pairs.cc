@@ -146,8 +146,8 @@ Result<Encoded> encode_pairs(const Combination& of, const Call& call, const Enco
     least = select::threshold_simd(from.sample, key_of(call, call.seed),
                                    select::threshold_rank(from.sample, from.ratio), in, lists.work);
   } else {
-    const float told = plan_float(of, plan.least, call.settings, in.n);
-    least = told > 0 ? std::max<std::uint32_t>(1, sparse::magnitude(told)) : 1;
+    const float threshold = plan_float(of, plan.least, call.settings, in.n);
+    least = threshold > 0 ? std::max<std::uint32_t>(1, sparse::magnitude(threshold)) : 1;
   }
   if (limits.most >= in.n) return encode_all(least, in, lists, out);
   return select::gather(in, least, limits.keep, limits.most, lists, out).encoded;

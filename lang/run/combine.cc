@@ -74,8 +74,7 @@ Result<Combined> combine(const Combination& of, std::string_view name, const Cal
     return Status(Code::kUnsupported, fmt::format("{}: payloads of this phase cannot be combined", name));
   TITHE_TRY(codec::check_size(name, in.size(), acc.size()));
   TITHE_TRY(check(of, name, call, n, in));
-  if (program.counts)
-    TITHE_TRY(int_fields::count({name, n, 0, most_ranks(of, call.settings)}, call, acc, in));
+  if (program.counts) TITHE_TRY(int_fields::count({name, n, 0, max_ranks(of, call.settings)}, call, acc, in));
   max_of_all(program, n, acc.data(), in.data());
   return Combined{};
 }

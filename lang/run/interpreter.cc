@@ -23,10 +23,11 @@ T plan_number(const Combination& of, int node, const Settings& settings, std::si
               std::array<double, 2> arguments = {}) {
   const Checked& program = of.program;
   const Schedule& schedule = of.schedule;
-  std::array<std::uint64_t, 256> usual;
+  std::array<std::uint64_t, 256> on_stack;
   const std::size_t count = schedule.plan.size();
-  const auto more = count > usual.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
-  const Registers registers(program, schedule.plan_offset, more == nullptr ? usual.data() : more.get());
+  const auto more =
+      count > on_stack.size() ? std::make_unique_for_overwrite<std::uint64_t[]>(count) : nullptr;
+  const Registers registers(program, schedule.plan_offset, more == nullptr ? on_stack.data() : more.get());
   for (const int k : schedule.plan)
     if (const Node& given = program.node(k); given.op == Op::kArgument)
       *registers.of<double>(k) = arguments[given.index];
@@ -91,7 +92,7 @@ namespace {
 unsigned ranks_of(const Combination& of, const Call& call) {
   if (of.before != nullptr && of.before->program.counts) return wire::get<std::uint16_t>(call.context.data());
   if (of.before != nullptr && of.before->program.adds()) return int_fields::head_of(call.context).added;
-  return most_ranks(of, call.settings);
+  return max_ranks(of, call.settings);
 }
 unsigned bits_of(const Combination& of, unsigned ranks) {
   return int_fields::bits_for(of.program.items[0].top, ranks);
@@ -117,12 +118,12 @@ Status check_widths(const Combination& of, std::string_view name, const Call& ca
 
 int_fields::Form sum_form(const Combination& of, std::string_view name, const Settings& settings,
                           std::size_t n) {
-  return {name, n, of.program.items[0].top, most_ranks(of, settings)};
+  return {name, n, of.program.items[0].top, max_ranks(of, settings)};
 }
 
 std::size_t bound(const Combination& of, const Settings& settings, std::size_t n) {
   if (of.program.sends_indices || of.program.sends_values) return indices_bound(of, settings, n);
-  if (of.program.adds()) return int_fields::bytes(n, bits_of(of, most_ranks(of, settings)));
+  if (of.program.adds()) return int_fields::bytes(n, bits_of(of, max_ranks(of, settings)));
   if (!of.program.sends_pairs) return payload_bytes(of.program, n);
   return sparse::bound(sparse::form_of(settings, of.form), limits_of(of, settings, n).most, n);
 }

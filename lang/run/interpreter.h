@@ -31,7 +31,7 @@ inline constexpr std::size_t kLevels = 3;
 struct Running {
   std::array<const Object*, kLevels> built_in{};  // linked into the library (lang/library.h)
   std::atomic<const Object*> object{nullptr};     // compiled or loaded at run time; nullptr: interpret
-  bool asked = false;
+  bool prepared = false;
   Level level{};
   std::string how;
 };
@@ -66,7 +66,7 @@ inline std::uint64_t key_of(const Call& call, std::uint64_t seed) {
 }
 
 // The maximum number of ranks in a sum.
-inline unsigned most_ranks(const Combination& of, const Settings& settings) {
+inline unsigned max_ranks(const Combination& of, const Settings& settings) {
   return static_cast<unsigned>(settings[of.form]);
 }
 

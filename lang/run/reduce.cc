@@ -24,8 +24,8 @@ void fold(const T* v, const std::uint32_t* which, std::size_t count, Fold<T>& in
 
 template <typename T>
 T held(T sum) {
-  constexpr T kMost = std::numeric_limits<T>::max();
-  return std::clamp(sum, -kMost, kMost);
+  constexpr T kMax = std::numeric_limits<T>::max();
+  return std::clamp(sum, -kMax, kMax);
 }
 
 }  // namespace

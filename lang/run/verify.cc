@@ -63,7 +63,7 @@ std::vector<RankSet> rank_sets(const Combination& of, const Settings& settings) 
   }
   if (of.before == nullptr && !sums) return {{1, 0}};
   constexpr unsigned kMany = 24;  // the field width differs from that of three ranks
-  const unsigned most = counts || sums ? std::min(kMany, most_ranks(of, settings)) : 3;
+  const unsigned most = counts || sums ? std::min(kMany, max_ranks(of, settings)) : 3;
   return {{1, 3}, {std::min(3U, most), 0}, {most, 2}};
 }
 
@@ -133,11 +133,11 @@ bool same_outcome(const Call& call, std::size_t n, unsigned kind, const Verified
 bool same_outcome(const VerifiedFunctions& runs, const Combination& of, const Call& call, std::size_t n,
                   unsigned kind, unsigned ranks) {
   const VerifiedFunctions interpreter = {
-      [&](std::string_view name, const Call& told, const EncodeInput& in, Bytes out) {
-        return encode(of, name, told, in, out);
+      [&](std::string_view name, const Call& of_phase, const EncodeInput& in, Bytes out) {
+        return encode(of, name, of_phase, in, out);
       },
-      [&](std::string_view name, const Call& told, std::span<const ByteView> payloads, const Merge& how,
-          std::span<float> out) { return decode(of, name, told, payloads, how, out); }};
+      [&](std::string_view name, const Call& of_phase, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return decode(of, name, of_phase, payloads, how, out); }};
   const bool decodes = of.program.result != kNone || of.program.sends_pairs;
   const auto add = [&](Payload& sum) {
     const Payload one = sum;
@@ -178,11 +178,11 @@ bool matches_interpreter(const VerifiedFunctions& runs, const Combination& of, c
 bool matches_reference(const VerifiedFunctions& runs, const Codec& codec, const Settings& settings) {
   const Impl& impl = codec.reference();
   const VerifiedFunctions reference = {
-      [&](std::string_view, const Call& told, const EncodeInput& in, Bytes out) {
-        return impl.encode(told, in, out);
+      [&](std::string_view, const Call& of_phase, const EncodeInput& in, Bytes out) {
+        return impl.encode(of_phase, in, out);
       },
-      [&](std::string_view, const Call& told, std::span<const ByteView> payloads, const Merge& how,
-          std::span<float> out) { return impl.decode(told, payloads, how, out); }};
+      [&](std::string_view, const Call& of_phase, std::span<const ByteView> payloads, const Merge& how,
+          std::span<float> out) { return impl.decode(of_phase, payloads, how, out); }};
   const Call call = call_of(settings);
   for (unsigned kind = 0; kind < kAllKinds; ++kind)
     for (const std::size_t n : sizes_of(1024))

@@ -22,7 +22,7 @@ WalkMemory::WalkMemory(CallMemory& memory, const Combination& of, const Settings
   const std::size_t items = program.items.size(), block = program.block == 0 ? n : std::min(program.block, n);
   registers = memory.take<std::uint8_t>(schedule.bytes);
   if (n >= kRun && blocks_together(program) != 0) numbers = memory.take<std::uint8_t>(schedule.bytes);
-  found = memory.take<Reduction>(schedule.most_found);
+  found = memory.take<Reduction>(schedule.max_found);
   looked = memory.take<Reduction>(schedule.looked.reduce.size());
   lookup_values = memory.take<std::uint64_t>(kRun * schedule.looked.reduce.size());
   codes = memory.take<std::uint32_t*>(items);
@@ -67,7 +67,7 @@ Walk::Walk(const Combination& of, std::string_view name, const Call& call, std::
       together_(n >= kRun ? blocks_together(program_) : 0),
       numbers_(program_, schedule_, own_.numbers),
       varies_(program_.varies()),
-      most_ranks_(program_.counts || program_.adds() ? most_ranks(of, call.settings) : 0) {
+      max_ranks_(program_.counts || program_.adds() ? max_ranks(of, call.settings) : 0) {
   inputs_ = {.settings = &call.settings,
              .n = n,
              .key = key_of(call, call.seed),

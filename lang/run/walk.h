@@ -166,7 +166,7 @@ class Walk {
   Walk* before_ = nullptr;  // reads the context in step with this walk
   ByteView context_;
   std::size_t context_at_ = 0, context_next_ = 0;  // offset of the present block and of the next one
-  unsigned most_ranks_;                            // in a sum, or in a maximum before a sum
+  unsigned max_ranks_;                             // in a sum, or in a maximum before a sum
   unsigned field_bits_ = 0;
   const int_fields::Kernels* fields_ = &int_fields::kReference;
   const std::uint8_t* fields_in_ = nullptr;

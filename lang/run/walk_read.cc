@@ -12,7 +12,7 @@ Status Walk::check_head(ByteView payload) {
   const std::uint8_t* from = payload.data();
   if (program_.counts) {
     const unsigned ranks = wire::get<std::uint16_t>(from);
-    if (ranks == 0 || ranks > most_ranks_) return corrupt("maxima of more ranks than allowed");
+    if (ranks == 0 || ranks > max_ranks_) return corrupt("maxima of more ranks than allowed");
     from += kCountBytes;
   }
   for (const Item& item : program_.items) {

@@ -24,7 +24,7 @@ struct ObjectCall {
   // bits; nullptr if nothing reads it.
   const std::uint32_t* const* agreed;
   std::uint32_t agreed_ranks;  // number of ranks in the previous phase's sum
-  std::uint32_t most_ranks;    // maximum number of ranks in a payload
+  std::uint32_t max_ranks;     // maximum number of ranks in a payload
   // Int fields (int_sum/int_fields.h): their width in this call, and the library's kernels. `first` is a multiple of
   // 16.
   unsigned field_bits;

@@ -202,7 +202,7 @@ DEV void end_of(const T* lane, const U* place, U lanes, U by, T& best, U& where)
   for (U k = 0; k < lanes; k += by) look_at<kLargest>(lane[k], place[k], best, where);
 }
 template <class T>
-DEV T most_of(const T* lane, U lanes, U by) {
+DEV T max_lane(const T* lane, U lanes, U by) {
   T most = 0;
   for (U k = 0; k < lanes; k += by) most = max_(most, lane[k]);
   return most;

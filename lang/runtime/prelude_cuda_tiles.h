@@ -88,7 +88,7 @@ DEV void take_own(const Call* call, const Tile& tile, U thread, F (&x)[kOwn]) {
   }
   if (!finite) say(call, 0);
 }
-// The values that are not sent; `sent` holds finite values, or the call has been told so.
+// Stores the unsent values. If `sent` contains a value that is not finite, the call has reported it.
 template <bool kWhole, U kGroup, U kOwn>
 DEV void leave_own(const Call* call, const Tile& tile, U thread, const F (&x)[kOwn], const F (&sent)[kOwn]) {
   U rest[kOwn];
@@ -147,12 +147,12 @@ DEV void share_fields(T* shared, U thread, const U (&field)[kFields]) {
 }
 template <int kBits, U kGroup, U kFields, class T>
 DEV void pack_fields(const T (&field)[kFields], uint8_t* to, size_t bytes, U thread) {
-  enum : U { kField = Field<kBits>::kField, kMost = 31 / kField + 2 };  // fields that a word may touch
+  enum : U { kField = Field<kBits>::kField, kMaxFields = 31 / kField + 2 };  // fields that a word may touch
   for (U j = thread; 4 * j < bytes; j += kGroup) {
     const U first = 32 % kField == 0 ? j * (32 / kField) : 32 * j / kField;
     const U skipped = 32 % kField == 0 ? 0 : 32 * j - first * kField;
     U word = U(field[first]) >> skipped;
-    ALL for (U f = 1; f < kMost; ++f) {
+    ALL for (U f = 1; f < kMaxFields; ++f) {
       const U bit = f * kField - skipped;
       if (bit < 32 && first + f < kFields) word |= U(field[first + f]) << bit;
     }

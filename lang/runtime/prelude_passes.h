@@ -64,8 +64,8 @@ INL int32_t folded(I v, Of of) {
     }                                                                    \
   };
 FOLDING(Sum, a + b)
-FOLDING(Most, a < b ? b : a)
-FOLDING(Least, b < a ? b : a)
+FOLDING(Maximum, a < b ? b : a)
+FOLDING(Minimum, b < a ? b : a)
 template <class T>
 INL T within(T t, T most) {
   return t < -most ? -most : most < t ? most : t;
@@ -129,9 +129,9 @@ struct Best {
     return b;
   }
 };
-INL float largest_lane(F v) { return folded<float>(v, Most()); }
+INL float largest_lane(F v) { return folded<float>(v, Maximum()); }
 INL uint32_t lanes_sum(U v) { return folded<uint32_t>(v, Sum()); }
-INL uint32_t lanes_most(U v) { return folded<uint32_t>(v, Most()); }
+INL uint32_t max_lanes(U v) { return folded<uint32_t>(v, Maximum()); }
 // The result for finite inputs from sixteen lanes. Equal values differ in bits only at 0, where the order decides.
 template <int kResidual, class Of>
 INL float end_of(F lanes, Of of, const float* g, const float* r, size_t len) {
@@ -347,7 +347,7 @@ struct Call {
   const uint32_t* known;
   bool asks_for_residual;
   const uint32_t* const* agreed;
-  uint32_t agreed_ranks, most_ranks;
+  uint32_t agreed_ranks, max_ranks;
   unsigned field_bits;
   void (*pack)(const uint32_t*, size_t, size_t, unsigned, uint8_t*);
   void (*unpack)(const uint8_t*, size_t, size_t, unsigned, uint32_t*);

@@ -97,15 +97,15 @@ INL const T* in_order(T* from, T* to, size_t count, int lowest) {
   }
   return from;
 }
-template <int kMost>
+template <int kMaxEntries>
 static inline __attribute__((noinline, unused)) void sort_keys(uint32_t* keys, size_t count) {
-  uint32_t other[kMost];
+  uint32_t other[kMaxEntries];
   const uint32_t* sorted = in_order(keys, other, count, 0);
   if (sorted != keys) __builtin_memcpy(keys, sorted, 4 * count);
 }
-template <int kMost>
+template <int kMaxEntries>
 static inline __attribute__((noinline, unused)) void order_keys(uint32_t* keys, size_t count) {
-  uint64_t all[kMost], other[kMost];
+  uint64_t all[kMaxEntries], other[kMaxEntries];
   for (size_t i = 0; i < count; ++i) all[i] = uint64_t(keys[i]) << 32 | i;
   const uint64_t* sorted = in_order(all, other, count, 32);
   for (size_t i = 0; i < count; ++i) keys[uint32_t(sorted[i])] = uint32_t(i);

@@ -77,7 +77,7 @@ TEST(Prelude, HasTheInterfaceOfObjects) {
   SAME_PLACE(ObjectCall, text::Call, known);
   SAME_PLACE(ObjectCall, text::Call, agreed);
   SAME_PLACE(ObjectCall, text::Call, agreed_ranks);
-  SAME_PLACE(ObjectCall, text::Call, most_ranks);
+  SAME_PLACE(ObjectCall, text::Call, max_ranks);
   SAME_PLACE(ObjectCall, text::Call, field_bits);
   SAME_PLACE(ObjectCall, text::Call, pack);
   SAME_PLACE(ObjectCall, text::Call, unpack);

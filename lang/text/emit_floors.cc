@@ -84,12 +84,12 @@ class Finder {
   // The result is clamped to constants after the floor. The float is clamped first as well, to half a unit above each
   // end, where it is not close to an integer.
   bool hold(Range within) {
-    constexpr double kMost = 0x1p20;
+    constexpr double kMaxExact = 0x1p20;
     if (within.low > within.high || within.low != std::floor(within.low) ||
         within.high != std::floor(within.high))
       return false;
     ends_ = {std::clamp(ends_.low, within.low, within.high), std::clamp(ends_.high, within.low, within.high)};
-    return std::max(-within.low, within.high) <= kMost;
+    return std::max(-within.low, within.high) <= kMaxExact;
   }
   // The node as floor(...) followed by limits with constant ends; false if it has another form.
   bool whole_of(int k) {
@@ -191,8 +191,7 @@ class Finder {
     constexpr double kFar = 0x1p100;
     int exponent = 0;
     if (by.op != Op::kConst || std::frexp(by.number, &exponent) != 0.5) return {};
-    if (by.number > kFar || by.number < 1 / kFar || !value(n.in[0]) || text_.least_unit(n.in[0]) < 0)
-      return {};
+    if (by.number > kFar || by.number < 1 / kFar || !value(n.in[0]) || text_.min_unit(n.in[0]) < 0) return {};
     const auto of = near(n.in[0]);
     if (!of || of->units != 0 || of->most > kWholeFloat) return {};
     return Near{fmt::format("mul({}, {})", of->text, constant(fmt::format("({:a}f)", by.number))), 0,

@@ -74,7 +74,7 @@ bool PassText::by_one(int k) const {
     return false;
   const Range of = node(n.in[0]).range;
   return node(n.in[1]).stage != Stage::kValue && std::max(-of.low, of.high) <= 0x1p400 &&
-         text_.least_unit(n.in[0]) >= -400;
+         text_.min_unit(n.in[0]) >= -400;
 }
 
 bool PassText::in_pieces() const { return program_.block == 0 || program_.block > kPiece; }
@@ -172,13 +172,12 @@ void PassText::finish(int k) {
     case Op::kSmallest:
       if (end_of_selected(k))
         return line("const float b{0} = end_of<kResidual>(s{0}, {1}(), g, r, len);", k,
-                    n.op == Op::kLargest ? "Most" : "Least");
+                    n.op == Op::kLargest ? "Maximum" : "Minimum");
       if (is_peak(k))
-        return line("const {} b{} = {}lanes_most(peak){};", type, k, n.type == Type::kF32 ? "float_(" : "",
+        return line("const {} b{} = {}max_lanes(peak){};", type, k, n.type == Type::kF32 ? "float_(" : "",
                     n.type == Type::kF32 ? ")" : "");
       if (!plain_largest(k)) return line("const {0} b{1} = s{1}.found();", type, k);
-      return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "lanes_most" : "largest_lane",
-                  k);
+      return line("const {} b{} = {}(s{});", type, k, n.type == Type::kU32 ? "max_lanes" : "largest_lane", k);
     case Op::kReduce:
       return line("const {0} b{1} = s{1}.total(f{1});", type, k);
     case Op::kCount:

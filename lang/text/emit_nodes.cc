@@ -183,7 +183,7 @@ std::string NodeText::expression(int k) const {
   }
 }
 
-int NodeText::least_unit(int k) const {
+int NodeText::min_unit(int k) const {
   constexpr int kUnknown = -10000, kOfFloats = -149;
   const Node& n = node(k);
   if (is_whole(n.type) || n.type == Type::kBool) return 0;
@@ -192,21 +192,21 @@ int NodeText::least_unit(int k) const {
     case Op::kConst:
       return n.number == 0 ? 0 : std::ilogb(n.number) - 52;
     case Op::kConvert:
-      return least_unit(n.in[0]);
+      return min_unit(n.in[0]);
     case Op::kFloor:
     case Op::kCeil:
     case Op::kRound:
       return 0;
     case Op::kNeg:
     case Op::kAbs:
-      return least_unit(n.in[0]);
+      return min_unit(n.in[0]);
     case Op::kAdd:
     case Op::kSub:
     case Op::kMin:
     case Op::kMax:
-      return std::min(least_unit(n.in[0]), least_unit(n.in[1]));
+      return std::min(min_unit(n.in[0]), min_unit(n.in[1]));
     case Op::kMul:
-      return std::max(least_unit(n.in[0]) + least_unit(n.in[1]), kUnknown);
+      return std::max(min_unit(n.in[0]) + min_unit(n.in[1]), kUnknown);
     default:
       return kUnknown;
   }

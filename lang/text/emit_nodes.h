@@ -35,7 +35,7 @@ class NodeText {
   // The expression of a node in its operands; not for inputs, draws and reductions.
   std::string expression(int k) const;
   // The largest known e such that the node, if finite, is a multiple of 2^e; very small if unknown.
-  int least_unit(int k) const;
+  int min_unit(int k) const;
   // The operand of a conversion to integers in this range: if it is a clamp that the conversion repeats, the clamp's
   // operand.
   int before_clamp(int k, Range range) const;

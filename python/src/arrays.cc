@@ -87,8 +87,8 @@ Layout::Layout(std::vector<std::string> names, std::vector<std::size_t> counts, 
     raise({Code::kInvalid, "a layout needs one size per key, and one row length per key or none"});
   for (const std::size_t size : sizes) {
     firsts.push_back(values);
-    if (size > kMostValues || (values += size) > kMostValues)
-      raise({Code::kInvalid, "a layout of more than " + std::to_string(kMostValues) + " values"});
+    if (size > kMaxValues || (values += size) > kMaxValues)
+      raise({Code::kInvalid, "a layout of more than " + std::to_string(kMaxValues) + " values"});
   }
 }
 

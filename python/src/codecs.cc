@@ -156,9 +156,9 @@ const Codec& codec_of(const FrameHeader& header) {
 // Checks the header before memory is allocated, since a header can claim any number of values.
 Status check_claim(const ParsedFrame& frame, const Codec& codec, std::size_t most) {
   const FrameHeader& header = frame.header;
-  if (header.values > std::min(most, kMostValues))
+  if (header.values > std::min(most, kMaxValues))
     return {Code::kInvalid, "the frame states " + std::to_string(header.values) +
-                                " values; max_values allows " + std::to_string(std::min(most, kMostValues))};
+                                " values; max_values allows " + std::to_string(std::min(most, kMaxValues))};
   if ((header.flags & (kFlagNonFinite | kFlagEmpty)) == 0 && codec.phases.size() != 1)
     return {Code::kUnsupported,
             std::string(codec.name) +
@@ -200,7 +200,7 @@ void decode(const nb::bytes& data, const nb::handle given, std::optional<std::st
   if (frame.header.values != out.size())
     raise({Code::kInvalid, "the frame holds " + std::to_string(frame.header.values) + " values, not " +
                                std::to_string(out.size())});
-  check(check_claim(frame, codec, kMostValues));
+  check(check_claim(frame, codec, kMaxValues));
   const Settings settings = unwrap(settings_for(frame, codec, text));
   Status status;
   {
@@ -245,10 +245,10 @@ void bind_codecs(nb::module_& m) {
   m.def(
       "is_lossless",
       [](std::string_view text, std::string_view choices) {
-        const Usual usual{.spec = unwrap(first_spec(text)), .strategy = all_strategies()[0]};
+        const ChoiceDefaults defaults{.spec = unwrap(first_spec(text)), .strategy = all_strategies()[0]};
         std::vector<Rule> rules;
         if (!choices.empty()) rules = unwrap(parse_rules(choices));
-        return unwrap(Choices::make(std::move(rules), usual)).lossless();
+        return unwrap(Choices::make(std::move(rules), defaults)).lossless();
       },
       nb::arg("spec"), nb::arg("choices") = "",
       "Whether the codec and all rules send every value unchanged, so that no residual exists.");
@@ -273,7 +273,7 @@ void bind_codecs(nb::module_& m) {
         "The number of values of a frame. Raises ValueError if the frame states more than max_values.");
   m.def("decode", &decode, nb::arg("data"), nb::arg("out"), nb::arg("spec") = nb::none());
   m.attr("DEFAULT_MAX_VALUES") = kDefaultMaxValues;
-  m.attr("MAX_VALUES") = kMostValues;
+  m.attr("MAX_VALUES") = kMaxValues;
 }
 
 }  // namespace tithe::python

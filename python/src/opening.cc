@@ -12,7 +12,7 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Ma
   return [gather = gather.ptr(), calls](ByteView mine) -> Result<std::vector<std::vector<std::uint8_t>>> {
     std::vector<std::vector<std::uint8_t>> all;
     bool whole = false;
-    const bool asked = calls->ask([&] {
+    const bool answered = calls->ask([&] {
       const nb::object blobs = nb::borrow<nb::callable>(gather)(to_bytes(mine));
       for (const nb::handle blob : blobs) {
         const ByteView view = view_of(blob, "all_gather must return a list of bytes");
@@ -20,7 +20,7 @@ AllGather python_all_gather(const nb::callable& gather, const std::shared_ptr<Ma
       }
       whole = true;
     });
-    if (!asked || !whole) return Status(Code::kCancelled, "the exchange of addresses was cancelled");
+    if (!answered || !whole) return Status(Code::kCancelled, "the exchange of addresses was cancelled");
     return all;
   };
 }

@@ -44,8 +44,9 @@ void bind(Options& options, const char* name, std::chrono::milliseconds SessionO
 }  // namespace
 
 std::chrono::milliseconds to_milliseconds(std::string_view name, double seconds) {
-  constexpr double kMost = 1e9;  // about 30 years; more would not be a number of milliseconds any longer
-  if (!(std::fabs(seconds) <= kMost))
+  constexpr double kMaxSeconds =
+      1e9;  // about 30 years; more would not be a number of milliseconds any longer
+  if (!(std::fabs(seconds) <= kMaxSeconds))
     raise({Code::kInvalid, std::string(name) + ": must be a number of seconds, at most 1e9"});
   return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
 }

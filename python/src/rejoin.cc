@@ -41,16 +41,16 @@ PyBoard board_of(const nb::handle given) {
   out.board.put_first = [given, calls = out.calls](const std::string& key,
                                                    ByteView value) -> Result<Board::Text> {
     Result<Board::Text> stored = kLeft;
-    const bool asked = say(calls, [&] { stored = text_of(given.attr("put_first")(key, to_bytes(value))); });
-    return asked ? stored : kLeft;
+    const bool done = say(calls, [&] { stored = text_of(given.attr("put_first")(key, to_bytes(value))); });
+    return done ? stored : kLeft;
   };
   out.board.get = [given, calls = out.calls](const std::string& key) -> Result<std::optional<Board::Text>> {
     Result<std::optional<Board::Text>> there = kLeft;
-    const bool asked = say(calls, [&] {
+    const bool done = say(calls, [&] {
       const nb::object text = given.attr("get")(key);
       there = text.is_none() ? std::optional<Board::Text>() : text_of(text);
     });
-    return asked ? there : kLeft;
+    return done ? there : kLeft;
   };
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A session's statistics and events, as Python sees them: the names are those of include/tithe/session.h.
+// A session's statistics and events as Python objects: the names are those of include/tithe/session.h.
 #include <nanobind/nanobind.h>
 
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A round of a session as a call of XLA's. Compiled by _jax_ffi.py when it is first asked for, against the headers that
-// come with jaxlib, and loaded beside tithe._core, which it gets the address of what it calls from.
+// A round of a session as a custom call of XLA. _jax_ffi.py compiles this file at first use, against the headers of
+// jaxlib, and loads it beside tithe._core, which supplies the addresses of the functions that it calls.
 #include <cstdint>
 #include <vector>
 

@@ -190,10 +190,10 @@ def _watched_forward(leaf: Any, step: _Step, at: int) -> tuple[Any, None]:
 
 
 def _watched_backward(step: _Step, at: int, _: None, gradient: Any) -> tuple[Any]:
-    told = io_callback(
+    token = io_callback(
         partial(step.begin, at), jax.ShapeDtypeStruct((), jnp.float32), gradient.astype(_host_type(gradient))
     )
-    gradient, _ = jax.lax.optimization_barrier((gradient, told))
+    gradient, _ = jax.lax.optimization_barrier((gradient, token))
     return (gradient,)
 
 

@@ -13,8 +13,8 @@ namespace tithe {
 void ask_for_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
   // Large enough to contain at least one huge page at any alignment.
-  constexpr std::size_t kLeast = std::size_t{4} << 20;
-  if (bytes < kLeast) return;
+  constexpr std::size_t kMinBytes = std::size_t{4} << 20;
+  if (bytes < kMinBytes) return;
   // Extends the range to whole pages at both ends, so that an allocation with its own mapping stays one mapping.
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t before = reinterpret_cast<std::uintptr_t>(memory) % page;

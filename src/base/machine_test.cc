@@ -18,8 +18,8 @@ std::string lower(std::string name) {
 
 TEST(Target, FollowsTheEnvironment) {
   ASSERT_TRUE(check_environment().ok()) << check_environment().what();
-  const char* asked = std::getenv("TITHE_TARGET");
-  EXPECT_EQ(target(), asked != nullptr && *asked != '\0' ? lower(asked) : targets().front());
+  const char* requested = std::getenv("TITHE_TARGET");
+  EXPECT_EQ(target(), requested != nullptr && *requested != '\0' ? lower(requested) : targets().front());
 }
 
 TEST(Target, UnknownNameIsRefusedWithTheList) {

@@ -25,8 +25,8 @@ Character first_of(std::string_view text) {
     if ((byte(i) & 0xc0U) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3fU);
   }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
+  constexpr std::uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kMinCode[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
   return {code, bytes};
 }
 

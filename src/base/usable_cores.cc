@@ -43,7 +43,7 @@ double grant_of(const std::string& group) {
 }
 
 // The minimum of a group and its ancestors.
-double least_grant(const std::string& root, std::string path) {
+double min_grant(const std::string& root, std::string path) {
   double least = 0;
   for (;;) {
     while (path.ends_with('/')) path.pop_back();
@@ -65,8 +65,8 @@ double granted_cores(const std::string& root, std::string_view own) {
     const std::string controllers(line.substr(first + 1, second - first - 1));
     const bool cpu = fmt::format(",{},", controllers).find(",cpu,") != std::string::npos;
     if (!controllers.empty() && !cpu) continue;
-    const double grant = least_grant(controllers.empty() ? root : fmt::format("{}/{}", root, controllers),
-                                     std::string(line.substr(second + 1)));
+    const double grant = min_grant(controllers.empty() ? root : fmt::format("{}/{}", root, controllers),
+                                   std::string(line.substr(second + 1)));
     if (grant > 0 && (least == 0 || grant < least)) least = grant;
   }
   return least;

@@ -60,10 +60,11 @@ Result<Spec> parse_spec(std::string_view text) {
                   fmt::format("unknown codec '{}': {}", codec_name, suggest(codec_name, names)));
   }
   spec.settings = defaults(*spec.codec);
-  feedback::FeedbackParams told = feedback::fallbacks();
-  const params::Table tables[] = {{spec.codec->params, spec.settings.value}, {feedback_params(), told}};
+  feedback::FeedbackParams feedback_values = feedback::fallbacks();
+  const params::Table tables[] = {{spec.codec->params, spec.settings.value},
+                                  {feedback_params(), feedback_values}};
   TITHE_TRY(params::parse(*spec.codec, text, tables));
-  const Result<FeedbackPolicy> policy = feedback::policy_of(spec.settings, told);
+  const Result<FeedbackPolicy> policy = feedback::policy_of(spec.settings, feedback_values);
   if (!policy.ok()) return policy.status();
   spec.feedback = *policy;
   return spec;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Up to kMostValues no codec's sizes overflow, in any settings.
+// Up to kMaxValues no codec's sizes overflow, in any settings.
 #include "tithe/limits.h"
 
 #include <gtest/gtest.h>
@@ -27,16 +27,16 @@ std::vector<Settings> corners(const Codec& codec) {
 // 1, and eight values in each power of two, each with its predecessor and successor.
 std::vector<std::size_t> sizes_to_the_limit() {
   std::vector<std::size_t> all = {0};
-  for (std::size_t power = 8; power <= kMostValues; power *= 2)
+  for (std::size_t power = 8; power <= kMaxValues; power *= 2)
     for (std::size_t eighth = power; eighth < 2 * power; eighth += power / 8)
       for (const std::size_t n : {eighth - 1, eighth, eighth + 1})
-        if (n > all.back() && n <= kMostValues) all.push_back(n);
+        if (n > all.back() && n <= kMaxValues) all.push_back(n);
   return all;
 }
 
 TEST(Limits, SizesDoNotOverflowUpToTheMaximum) {
   const std::vector<std::size_t> sizes = sizes_to_the_limit();
-  ASSERT_EQ(sizes.back(), kMostValues);
+  ASSERT_EQ(sizes.back(), kMaxValues);
   for (const Codec* codec : all_codecs())
     for (const Settings& settings : corners(*codec)) {
       std::string text(codec->name);

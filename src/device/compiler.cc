@@ -173,7 +173,7 @@ Result<std::string> Compiler::ptx(const std::string& text, int sm) const {
 
 const Result<Compiler>& this_compiler() {
   static const Result<Compiler> kCompiler = []() -> Result<Compiler> {
-    if (const std::string asked = nvrtc_library(); !asked.empty()) return Compiler::load(asked);
+    if (const std::string library = nvrtc_library(); !library.empty()) return Compiler::load(library);
     Result<Compiler> found = Compiler::load("libnvrtc.so.13");
     return found.ok() ? found : Compiler::load("libnvrtc.so.12");
   }();

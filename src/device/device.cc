@@ -254,10 +254,10 @@ Status Device::owns(Address at) const {
 }
 
 Status Device::launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
-                      const void* told) const {
+                      const void* argument) const {
   if (blocks > std::numeric_limits<std::int32_t>::max())
     return {Code::kInvalid, fmt::format("a GPU cannot run {} blocks at once", blocks)};
-  void* parameters[] = {const_cast<void*>(told)};
+  void* parameters[] = {const_cast<void*>(argument)};
   return in_->ask("cuLaunchKernel", [&] {
     return in_->driver.launch(handle_of(kernel.function), static_cast<unsigned>(blocks), 1, 1, threads, 1, 1,
                               0, handle_of(on.handle()), parameters, nullptr);

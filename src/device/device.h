@@ -102,9 +102,9 @@ class Device {
   Status fill(const Stream& on, Address at, std::uint8_t byte, std::size_t bytes) const;
   Status fill_16(const Stream& on, Address at, std::uint16_t word, std::size_t words) const;
   Status fill_32(const Stream& on, Address at, std::uint32_t word, std::size_t words) const;
-  // `told`: the kernel's only parameter, copied before the call returns.
+  // `argument`: the kernel's only parameter, copied before the call returns.
   Status launch(const Stream& on, Kernel kernel, std::uint64_t blocks, unsigned threads,
-                const void* told) const;
+                const void* argument) const;
 
   // Records the work of a stream up to now. `stream`: Stream::handle(), or a cudaStream_t of the caller.
   Status record(const Event& event, std::uint64_t stream) const;

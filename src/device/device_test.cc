@@ -78,10 +78,10 @@ TEST_F(DeviceSeam, StreamRunsWorkInOrder) {
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));
   const Kernel kernel = there(device.kernel(module, "add_to_all"));
   const Numbers of(device, 1000);
-  AddCall told = {of.memory.at(), of.count, 5};
+  AddCall add_call = {of.memory.at(), of.count, 5};
   ASSERT_TRUE(device.copy_up(stream, of.memory.at(), of.host(), of.bytes()).ok());
-  ASSERT_TRUE(device.launch(stream, kernel, 16, 64, &told).ok());
-  told.more = 1000000;  // the arguments were copied at the call
+  ASSERT_TRUE(device.launch(stream, kernel, 16, 64, &add_call).ok());
+  add_call.more = 1000000;  // the arguments were copied at the call
   ASSERT_TRUE(device.wait(stream).ok());
   std::memset(of.host(), 0, of.bytes());
   ASSERT_TRUE(device.copy_down(stream, of.host(), of.memory.at(), of.bytes()).ok());
@@ -217,7 +217,7 @@ TEST_F(DeviceSeam, FailedCallIsNamed) {
   const Module module = there(device.module(code));
   const Kernel kernel = there(device.kernel(module, "add_to_all"));
   const Numbers of(device, 10);
-  const AddCall told = {of.memory.at(), of.count, 5};
+  const AddCall add_call = {of.memory.at(), of.count, 5};
   ASSERT_TRUE(device.fill(stream, of.memory.at(), 0, of.bytes()).ok());
   const std::pair<const char*, std::function<Status()>> calls[] = {
       {"cuMemAlloc", [&] { return device.memory(8).status(); }},
@@ -231,7 +231,7 @@ TEST_F(DeviceSeam, FailedCallIsNamed) {
       {"cuMemcpyDtoDAsync",
        [&] { return device.copy_within(stream, of.memory.at() + 8, of.memory.at(), 4); }},
       {"cuMemsetD8Async", [&] { return device.fill(stream, of.memory.at(), 1, 4); }},
-      {"cuLaunchKernel", [&] { return device.launch(stream, kernel, 1, 64, &told); }},
+      {"cuLaunchKernel", [&] { return device.launch(stream, kernel, 1, 64, &add_call); }},
       {"cuEventRecord", [&] { return device.record(event, stream.handle()); }},
       {"cuStreamWaitEvent", [&] { return device.wait_for(stream, event); }},
       {"cuStreamSynchronize", [&] { return device.wait(stream); }},
@@ -256,9 +256,9 @@ TEST_F(DeviceSeam, BrokenContextReturnsItsFirstError) {
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));
   const Kernel kernel = there(device.kernel(module, "add_to_all"));
   const Numbers of(device, 10);
-  const AddCall told = {of.memory.at(), of.count, 5};
+  const AddCall add_call = {of.memory.at(), of.count, 5};
   fake_gpu().fail("kernel", 1, 719, false);
-  ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &told).ok());  // the error is not detected yet
+  ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &add_call).ok());  // the error is not detected yet
   const Status broken = device.wait(stream);
   EXPECT_EQ(broken.what(),
             "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED: data on a fake GPU cannot be read back");
@@ -329,13 +329,13 @@ TEST_F(FakeGpu, ArgumentsAreChecked) {
   EXPECT_FALSE(device.fill(stream, 0, 0, 4).ok());
   const Module module = there(device.module(there(compiler().code(kText, device.sm()))));
   const Kernel kernel = there(device.kernel(module, "add_to_all"));
-  AddCall told = {of.memory.at(), of.count, 5};
-  EXPECT_FALSE(device.launch(stream, kernel, 0, 64, &told).ok());
-  EXPECT_FALSE(device.launch(stream, kernel, 1, 128, &told).ok());
-  told.at = reinterpret_cast<Address>(of.host());
-  EXPECT_FALSE(device.launch(stream, kernel, 1, 64, &told).ok());
-  told.at = of.memory.at() + 4096;
-  EXPECT_FALSE(device.launch(stream, kernel, 1, 64, &told).ok());
+  AddCall add_call = {of.memory.at(), of.count, 5};
+  EXPECT_FALSE(device.launch(stream, kernel, 0, 64, &add_call).ok());
+  EXPECT_FALSE(device.launch(stream, kernel, 1, 128, &add_call).ok());
+  add_call.at = reinterpret_cast<Address>(of.host());
+  EXPECT_FALSE(device.launch(stream, kernel, 1, 64, &add_call).ok());
+  add_call.at = of.memory.at() + 4096;
+  EXPECT_FALSE(device.launch(stream, kernel, 1, 64, &add_call).ok());
   EXPECT_FALSE(device.module("not code").ok());
   EXPECT_FALSE(device.kernel(module, "no_such_kernel").ok());
   EXPECT_STREQ(fake_gpu().problem(), "a copy up to where nothing is alive");
@@ -359,8 +359,8 @@ TEST_F(FakeGpu, WritesPastTheEndAreDetected) {
   const Kernel kernel = there(device.kernel(module, "add_to_all"));
   {
     const Numbers of(device, 10);
-    const AddCall told = {of.memory.at(), of.count + 1, 5};
-    ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &told).ok());
+    const AddCall add_call = {of.memory.at(), of.count + 1, 5};
+    ASSERT_TRUE(device.launch(stream, kernel, 1, 64, &add_call).ok());
     ASSERT_TRUE(device.wait(stream).ok());
   }
   EXPECT_STREQ(fake_gpu().problem(), "something was written behind a piece of memory");
@@ -369,8 +369,8 @@ TEST_F(FakeGpu, WritesPastTheEndAreDetected) {
     const Stream its = there(own.stream());
     const Module code = there(own.module(there(compiler().code(kText, own.sm()))));
     const Numbers of(own, 10);
-    const AddCall told = {of.memory.at(), 2048, 5};
-    static_cast<void>(own.launch(its, there(own.kernel(code, "add_to_all")), 32, 64, &told));
+    const AddCall add_call = {of.memory.at(), 2048, 5};
+    static_cast<void>(own.launch(its, there(own.kernel(code, "add_to_all")), 32, 64, &add_call));
     static_cast<void>(own.wait(its));
   };
   EXPECT_DEATH(write_a_page_further(), "");

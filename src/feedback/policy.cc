@@ -34,11 +34,11 @@ constexpr ParamSpec kTable[kParams] = {
     {"clip", 0, 0, 1e30, "largest L2 norm of a tensor's gradient on one rank; 0 = no clipping"},
 };
 
-Feedback usual_kind(const Codec& codec) {
+Feedback default_kind(const Codec& codec) {
   return codec.traits.lossless ? Feedback::kNone : Feedback::kResidual;
 }
 
-bool usually_masks(const Codec& codec, Feedback kind) {
+bool masks_by_default(const Codec& codec, Feedback kind) {
   return kind == Feedback::kMomentum && codec.traits.selects;
 }
 
@@ -123,14 +123,14 @@ FeedbackParams fallbacks() {
 Result<FeedbackPolicy> policy_of(const Settings& settings, const FeedbackParams& values) {
   const Codec& codec = *settings.codec;
   FeedbackPolicy f;
-  f.kind = values[kKind] == kTable[kKind].fallback ? usual_kind(codec)
+  f.kind = values[kKind] == kTable[kKind].fallback ? default_kind(codec)
                                                    : static_cast<Feedback>(static_cast<int>(values[kKind]));
-  f.asked = f.kind == Feedback::kResidual && values[kKind] != kTable[kKind].fallback;
+  f.requested = f.kind == Feedback::kResidual && values[kKind] != kTable[kKind].fallback;
   f.mu = values[kMu];
   f.beta = values[kBeta];
   f.nesterov = values[kNesterov] != 0;
   f.clip = values[kClip];
-  f.mask = values[kMask] == kAsFits ? usually_masks(codec, f.kind) : values[kMask] != 0;
+  f.mask = values[kMask] == kAsFits ? masks_by_default(codec, f.kind) : values[kMask] != 0;
   if (f.mask && !codec.traits.selects)
     return Status(
         Code::kInvalid,
@@ -149,10 +149,10 @@ Result<FeedbackPolicy> policy_of(const Settings& settings, const FeedbackParams&
 
 void append(std::string& spec, const Codec& codec, const FeedbackPolicy& policy) {
   params::append(spec, kTable[kKind], static_cast<double>(policy.kind),
-                 policy.asked ? kTable[kKind].fallback : static_cast<double>(usual_kind(codec)));
+                 policy.requested ? kTable[kKind].fallback : static_cast<double>(default_kind(codec)));
   params::append(spec, kTable[kMu], policy.mu, kTable[kMu].fallback);
   params::append(spec, kTable[kBeta], policy.beta, kTable[kBeta].fallback);
-  params::append(spec, kTable[kMask], policy.mask, usually_masks(codec, policy.kind));
+  params::append(spec, kTable[kMask], policy.mask, masks_by_default(codec, policy.kind));
   params::append(spec, kTable[kNesterov], policy.nesterov, 0);
   params::append(spec, kTable[kClip], policy.clip, 0);
 }

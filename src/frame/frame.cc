@@ -255,7 +255,7 @@ Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, con
   return parse_frame(bytes, Reading{.tagger = tagger, .least = least, .each = &each});
 }
 
-Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes) {
+Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t max_bytes) {
   const auto differs = [&](Code code, std::string_view field, std::uint64_t is, std::uint64_t should) {
     return Status(code,
                   fmt::format("frame from rank {}: {} is {}, expected {}", got.source, field, is, should),
@@ -271,10 +271,10 @@ Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::siz
   if (got.chunk != expected.chunk) return differs(Code::kCorrupt, "chunk", got.chunk, expected.chunk);
   if (got.phase != expected.phase) return differs(Code::kCorrupt, "phase", got.phase, expected.phase);
   if (got.values != expected.values) return differs(Code::kMismatch, "values", got.values, expected.values);
-  if (got.payload_bytes > most_bytes)
+  if (got.payload_bytes > max_bytes)
     return {Code::kCorrupt,
             fmt::format("frame from rank {}: payload of {} bytes, at most {} expected", got.source,
-                        got.payload_bytes, most_bytes),
+                        got.payload_bytes, max_bytes),
             got.source};
   return {};
 }

@@ -154,10 +154,10 @@ TEST(HeaderAlone, both_ranks_must_enable_it) {
   for (Tagger* by : {static_cast<Tagger*>(nullptr), &tagger})
     for (const Cover is : {Cover::kHeader, Cover::kFrame})
       for (const EachPiece* each : {static_cast<const EachPiece*>(nullptr), &touches}) {
-        const Cover asked = is == Cover::kHeader ? Cover::kFrame : Cover::kHeader;
+        const Cover expected = is == Cover::kHeader ? Cover::kFrame : Cover::kHeader;
         const Sealed made = sealed(4 * kPieceBytes, by, Cover::kHeader, is);
         const Status s =
-            parse_frame(made.frame, Reading{.tagger = by, .checksum = asked, .each = each}).status();
+            parse_frame(made.frame, Reading{.tagger = by, .checksum = expected, .each = each}).status();
         EXPECT_EQ(s.code(), Code::kMismatch) << s.what();
         EXPECT_EQ(s.peer(), made.header.source);
         EXPECT_NE(s.what().find("checksum="), std::string::npos) << s.what();

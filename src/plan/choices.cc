@@ -29,7 +29,7 @@ bool any_key(std::string_view match) {
   return !match.empty() && match.find_first_not_of('*') == std::string_view::npos;
 }
 
-bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMostValues; }
+bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMaxValues; }
 
 bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
 
@@ -69,8 +69,8 @@ Status check_reached(std::span<const Rule> rules, std::size_t index,
   return {};
 }
 
-Result<const Strategy*> strategy_named(const std::string& name, const Usual& usual) {
-  if (name.empty()) return usual.strategy;
+Result<const Strategy*> strategy_named(const std::string& name, const ChoiceDefaults& defaults) {
+  if (name.empty()) return defaults.strategy;
   if (name == kAuto) return static_cast<const Strategy*>(nullptr);
   if (const Strategy* found = find_strategy(name)) return found;
   std::vector<std::string_view> known{kAuto};
@@ -145,11 +145,11 @@ namespace {
 // A cache of options: choices often have the same codec, and computing a strategy's cost visits every rank.
 class KnownWays {
  public:
-  explicit KnownWays(const Usual& usual) : usual_(usual) {}
+  explicit KnownWays(const ChoiceDefaults& defaults) : defaults_(defaults) {}
   const std::vector<StrategyOption>& of(const Spec& spec, const std::optional<Spec>& inside) {
     for (const Known& k : known_)
       if (k.inside == inside && k.spec == spec) return k.options;
-    known_.push_back({spec, inside, plan::strategy_options_of(spec, inside, usual_)});
+    known_.push_back({spec, inside, plan::strategy_options_of(spec, inside, defaults_)});
     return known_.back().options;
   }
   std::vector<StrategyOption> of_group(const Spec& spec, const std::optional<Spec>& inside) {
@@ -162,7 +162,7 @@ class KnownWays {
     std::optional<Spec> inside;
     std::vector<StrategyOption> options;
   };
-  const Usual& usual_;
+  const ChoiceDefaults& defaults_;
   std::deque<Known> known_;
 };
 
@@ -170,25 +170,25 @@ class KnownWays {
 
 // Resolves all rules, then adds two choices: one for small tensors and one for all other tensors without a rule. If
 // the link is known and min_values has its default, min_values is computed from the link.
-Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
+Result<Choices> Choices::make(std::vector<Rule> rules, const ChoiceDefaults& defaults) {
   Choices out;
-  KnownWays known(usual);
+  KnownWays known(defaults);
   out.rules_ = std::move(rules);
-  out.usual_ = usual;
+  out.defaults_ = defaults;
   const Spec uncompressed = uncompressed_spec();
-  out.min_values_ = usual.min_values;
-  if (usual.link.known() && usual.min_values == kDefaultMinValues) {
+  out.min_values_ = defaults.min_values;
+  if (defaults.link.known() && defaults.min_values == kDefaultMinValues) {
     const auto cost = [&](const Spec& spec, const Strategy& strategy) {
-      return plan::codec_cost_of(spec, strategy, usual.place(), usual.link);
+      return plan::codec_cost_of(spec, strategy, defaults.place(), defaults.link);
     };
     const CodecCost of_uncompressed =
         plan::best_option(known.of_group(uncompressed, {}), kDefaultPartValues).cost;
     std::vector<StrategyOption> options;
-    if (usual.strategy == nullptr)
-      options = known.of(usual.spec, {});
+    if (defaults.strategy == nullptr)
+      options = known.of(defaults.spec, {});
     else
-      options.push_back({.strategy = usual.strategy, .cost = cost(usual.spec, *usual.strategy)});
-    out.min_values_ = plan::least_worth(options, of_uncompressed, usual.spec.codec == uncompressed.codec);
+      options.push_back({.strategy = defaults.strategy, .cost = cost(defaults.spec, *defaults.strategy)});
+    out.min_values_ = plan::min_worth(options, of_uncompressed, defaults.spec.codec == uncompressed.codec);
   }
   const bool by_link = out.by_link();
   if (out.rules_.size() > kMaxRules)
@@ -200,25 +200,25 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
   }
   out.choices_.push_back(
       {.spec = uncompressed,
-       .part_values = usual.part_values,
+       .part_values = defaults.part_values,
        .group = std::string(kSmall),
        .why = fmt::format("tensors below {} values are sent uncompressed", out.min_values_)});
-  out.choices_.push_back({.spec = usual.spec,
-                          .strategy = usual.strategy,
-                          .part_values = usual.part_values,
+  out.choices_.push_back({.spec = defaults.spec,
+                          .strategy = defaults.strategy,
+                          .part_values = defaults.part_values,
                           .parts_by_link = by_link,
                           .why = "default",
                           .scheduled = true});
   TITHE_TRY(out.share_momentum());
   // Clipping, like momentum, applies to the whole step.
   for (Choice& c : out.choices_)
-    if (c.spec.feedback.clip == 0) c.spec.feedback.clip = usual.spec.feedback.clip;
+    if (c.spec.feedback.clip == 0) c.spec.feedback.clip = defaults.spec.feedback.clip;
   for (Choice& c : out.choices_)
     if (c.strategy == nullptr)
       c.options = c.group.empty() ? known.of(c.spec, c.inside) : known.of_group(c.spec, c.inside);
     else if (c.parts_by_link)  // parts() uses this cost for each tensor
       c.options = {{.strategy = c.strategy,
-                    .cost = plan::codec_cost_of(c.spec, *c.strategy, usual.place(), usual.link,
+                    .cost = plan::codec_cost_of(c.spec, *c.strategy, defaults.place(), defaults.link,
                                                 c.inside ? &*c.inside : nullptr)}};
   for (std::size_t i = 0; i < out.rules_.size(); ++i) TITHE_TRY(out.check_group(i));
   for (const Choice& c : out.choices_)  // a Spec may come from another source than parse_spec()
@@ -232,12 +232,12 @@ Result<Choices> Choices::make(std::vector<Rule> rules, const Usual& usual) {
 
 Status Choices::resolve(std::size_t number) {
   const Rule& rule = rules_[number];
-  const Result<const Strategy*> strategy = strategy_named(rule.strategy, usual_);
+  const Result<const Strategy*> strategy = strategy_named(rule.strategy, defaults_);
   if (!strategy.ok()) return wrong(rule, number, strategy.status().what());
-  choices_.push_back({.spec = rule.codec.value_or(usual_.spec),
+  choices_.push_back({.spec = rule.codec.value_or(defaults_.spec),
                       .inside = rule.inside,
                       .strategy = *strategy,
-                      .part_values = rule.part_values > 0 ? rule.part_values : usual_.part_values,
+                      .part_values = rule.part_values > 0 ? rule.part_values : defaults_.part_values,
                       .parts_by_link = rule.part_values == 0 && by_link(),
                       .priority = rule.priority,
                       .group = rule.group,
@@ -336,9 +336,9 @@ const Choice& Choices::choice(std::string_view key, std::size_t n) const {
 std::size_t Choices::parts(const Choice& choice, std::size_t n) const {
   const StrategyOption* option = choice.option_for(n);
   const Strategy& strategy = option == nullptr ? *choice.strategy : *option->strategy;
-  const bool usual = choice.part_values == kDefaultPartValues && !usual_.link.known();
-  const std::size_t most = usual ? plan::usual_part_values(choice.spec, strategy, usual_.place())
-                                 : std::max<std::size_t>(choice.part_values, 1);
+  const bool default_size = choice.part_values == kDefaultPartValues && !defaults_.link.known();
+  const std::size_t most = default_size ? plan::default_part_values(choice.spec, strategy, defaults_.place())
+                                        : std::max<std::size_t>(choice.part_values, 1);
   const std::size_t least = (n + most - 1) / most;
   if (!choice.parts_by_link) return least;
   return std::max(least, plan::best_parts((option == nullptr ? choice.options.front() : *option).cost, n));
@@ -378,7 +378,7 @@ std::string Choices::shown() const {
 std::string size_text(const Rule& rule) {
   std::string out;
   if (rule.least > 0) out = fmt::format("> {}", rule.least - 1);
-  if (rule.most < kMostValues) out += fmt::format("{}< {}", out.empty() ? "" : ", ", rule.most + 1);
+  if (rule.most < kMaxValues) out += fmt::format("{}< {}", out.empty() ? "" : ", ", rule.most + 1);
   return out;
 }
 

@@ -52,7 +52,7 @@ Result<Amount> parse_amount(std::string_view text) {
   }
   out.bytes = unit == "B";
   if (!unit.empty() && !out.bytes) return not_one;
-  if (out.number > kBytesPerValue * static_cast<double>(kMostValues)) return not_one;
+  if (out.number > kBytesPerValue * static_cast<double>(kMaxValues)) return not_one;
   return out;
 }
 
@@ -100,8 +100,8 @@ Status read_part_values(Rule& rule, const Json& value) {
     amount = *parsed;
   }
   const double values = amount.bytes ? amount.number / kBytesPerValue : amount.number;
-  if (!(values >= 1 && values <= static_cast<double>(kMostValues)))
-    return {Code::kInvalid, fmt::format("part_values must be a number of values, 1 .. {}", kMostValues)};
+  if (!(values >= 1 && values <= static_cast<double>(kMaxValues)))
+    return {Code::kInvalid, fmt::format("part_values must be a number of values, 1 .. {}", kMaxValues)};
   rule.part_values = static_cast<std::size_t>(values);
   return {};
 }
@@ -128,9 +128,11 @@ Status read_field(Rule& rule, const std::string& field, const Json& value) {
   }
   if (field == "part_values") return read_part_values(rule, value);
   if (field == "priority") {
-    constexpr std::int64_t kMost = 1'000'000;
-    if (!value.is_number_integer() || value.get<std::int64_t>() < -kMost || value.get<std::int64_t>() > kMost)
-      return {Code::kInvalid, fmt::format("priority must be a whole number, {} .. {}", -kMost, kMost)};
+    constexpr std::int64_t kMaxPriority = 1'000'000;
+    if (!value.is_number_integer() || value.get<std::int64_t>() < -kMaxPriority ||
+        value.get<std::int64_t>() > kMaxPriority)
+      return {Code::kInvalid,
+              fmt::format("priority must be a whole number, {} .. {}", -kMaxPriority, kMaxPriority)};
     rule.priority = value.get<int>();
     return {};
   }

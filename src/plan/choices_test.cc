@@ -9,7 +9,7 @@
 namespace tithe {
 namespace {
 
-Usual usual(std::string_view codec = "fp8") {
+ChoiceDefaults defaults(std::string_view codec = "fp8") {
   return {.spec = *parse_spec(codec),
           .strategy = find_strategy("server"),
           .min_values = 100,
@@ -22,7 +22,7 @@ std::string refused(std::string_view json, std::string_view codec = "fp8") {
     EXPECT_EQ(rules.status().code(), Code::kInvalid);
     return rules.status().what();
   }
-  const Result<Choices> choices = Choices::make(*rules, usual(codec));
+  const Result<Choices> choices = Choices::make(*rules, defaults(codec));
   EXPECT_FALSE(choices.ok()) << json;
   return choices.ok() ? "" : choices.status().what();
 }
@@ -60,7 +60,7 @@ TEST(Choices, PatternsMatchKeys) {
 
 TEST(Choices, first) {
   const Choices c =
-      *Choices::make(*parse_rules(R"({"*.bias": "fp16", "fc.*": "onebit", "> 1K": "topk"})"), usual());
+      *Choices::make(*parse_rules(R"({"*.bias": "fp16", "fc.*": "onebit", "> 1K": "topk"})"), defaults());
   EXPECT_EQ(codec_for(c, "fc.bias", 5000), "fp16");
   EXPECT_EQ(codec_for(c, "fc.weight", 5000), "onebit");
   EXPECT_EQ(codec_for(c, "conv.weight", 1001), "topk");
@@ -70,13 +70,13 @@ TEST(Choices, first) {
 }
 
 TEST(Choices, total) {
-  const Choices c = Choices::of(usual());
+  const Choices c = Choices::of(defaults());
   EXPECT_EQ(c.choice("any", 100).why, "default");
   EXPECT_TRUE(c.choice("any", 100).scheduled);
   EXPECT_EQ(c.choice("any", 99).group, "small");
   EXPECT_EQ(c.choice("any", 99).strategy, nullptr)
       << "small tensors use auto, independent of the session's strategy";
-  Usual four = usual();
+  ChoiceDefaults four = defaults();
   four.world = 4;
   const Choices of_four = Choices::of(four);
   EXPECT_EQ(of_four.choice("any", 99).strategy_of(99).name, "gather")
@@ -90,14 +90,14 @@ TEST(Choices, SizesCountValuesOrBytes) {
     std::string_view size;
     std::size_t least, most;
   };
-  for (const Case& c : {Case{"> 1M", 1'000'001, kMostValues},
-                        {">= 1.5K", 1500, kMostValues},
+  for (const Case& c : {Case{"> 1M", 1'000'001, kMaxValues},
+                        {">= 1.5K", 1500, kMaxValues},
                         {"< 4096", 0, 4095},
                         {"<= 4Ki", 0, 4096},
                         {"< 16KB", 0, 3999},
                         {"<= 16KiB", 0, 4096},
-                        {"> 10B", 3, kMostValues},
-                        {">= 10B", 3, kMostValues},
+                        {"> 10B", 3, kMaxValues},
+                        {">= 10B", 3, kMaxValues},
                         {"< 10B", 0, 2},
                         {"<= 10B", 0, 2},
                         {"> 1K, <= 2 K", 1001, 2000}}) {
@@ -133,7 +133,7 @@ TEST(Choices, text) {
 }
 
 TEST(Choices, EqualTextsAreEqualChoices) {
-  const auto of = [](std::string_view json) { return *Choices::make(*parse_rules(json), usual()); };
+  const auto of = [](std::string_view json) { return *Choices::make(*parse_rules(json), defaults()); };
   EXPECT_EQ(of(R"({"*.bias": "fp32"})"),
             of(R"({"version": 1, "rules": [{"match": "*.bias", "codec": "fp32"}]})"));
   EXPECT_EQ(of(R"({"*.bias": "fp32"})").hash(), of(R"({"*.bias": {"codec": "fp32", "why": "few"}})").hash());
@@ -145,7 +145,7 @@ TEST(Choices, EqualTextsAreEqualChoices) {
 TEST(Choices, momentum) {
   const Choices c =
       *Choices::make(*parse_rules(R"({"*.bias": "fp32", "*.w": "dgc:ratio=0.1,feedback=momentum"})"),
-                     usual("topk:feedback=momentum"));
+                     defaults("topk:feedback=momentum"));
   EXPECT_EQ(c.choice("a.bias", 500).spec.feedback.kind, Feedback::kMomentum);
   EXPECT_EQ(c.choice("a.bias", 5), c.choice("other", 5)) << "uncompressed with the other small tensors";
   for (const char* other : {"topk", "topk:feedback=momentum,mu=0.5"}) {
@@ -154,13 +154,13 @@ TEST(Choices, momentum) {
     EXPECT_NE(text.find("same feedback=momentum"), std::string::npos) << text;
   }
   // A choice that no tensor can get does not count.
-  EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), usual("topk")).ok());
+  EXPECT_TRUE(Choices::make(*parse_rules(R"({"*": "dgc:feedback=momentum"})"), defaults("topk")).ok());
 }
 
 TEST(Choices, SessionClippingAppliesUnlessARuleOverridesIt) {
   const Choices c =
       *Choices::make(*parse_rules(R"({"*.bias": "fp32", "*.w": "dgc:ratio=0.1", "*.v": "fp8:clip=3"})"),
-                     usual("topk:clip=0.5"));
+                     defaults("topk:clip=0.5"));
   for (const char* key : {"a.bias", "a.w", "other"})
     EXPECT_EQ(c.choice(key, 5000).spec.feedback.clip, 0.5) << key;
   EXPECT_EQ(c.choice("other", 5).spec.feedback.clip, 0.5) << "small tensors are clipped too";
@@ -215,7 +215,7 @@ TEST(Choices, StatefulCodecsRefuseGroups) {
   remembers.memory = [](const Settings&, std::size_t n) { return n; };
   const Rule rule{
       .match = "*.w", .codec = Spec{.codec = &remembers, .settings = {}, .feedback = {}}, .group = "g"};
-  const Result<Choices> made = Choices::make({rule}, usual());
+  const Result<Choices> made = Choices::make({rule}, defaults());
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.status().what().find("keeps a state for each tensor: remove the group"), std::string::npos);
 }

@@ -45,7 +45,7 @@ const Law* first_law(const Phase& phase, const Strategy& strategy) {
   return law == strategy.laws.end() ? nullptr : &*law;
 }
 
-std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
+std::size_t default_part_values(const Spec& spec, const Strategy& strategy, const Place& at) {
   std::size_t bytes = 1;  // the payload of the largest part
   for (std::size_t k = 0; k < spec.codec->phases.size(); ++k)
     bytes = std::max(bytes, codec::expected_bytes(*spec.codec, k, spec.settings, kDefaultPartValues));
@@ -108,7 +108,7 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
   const int inside_steps = strategy.between != nullptr && ranks > 1 ? 2 : 0;  // to a carrier, and from it
   return {
       .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
-                 kCheckByte * sent_by_rank,
+                 kChecksumByte * sent_by_rank,
       .inside = ranks == 1 ? 0 : inside / inside_rate,
       .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
       .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
@@ -145,7 +145,7 @@ std::size_t best_parts(const CodecCost& cost, std::size_t n) {
   return seconds(cost, n, below + 1) < seconds(cost, n, below) ? below + 1 : below;
 }
 
-std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
+std::size_t min_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same) {
   const double shared =
       seconds_among_others(uncompressed, kDefaultPartValues) / static_cast<double>(kDefaultPartValues);
   const auto worth = [&](std::size_t n) {

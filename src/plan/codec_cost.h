@@ -5,7 +5,7 @@
 //
 // The work for a part of n values, in seconds, with the shares of StrategyCost:
 //   compute   C n   C = encode + (shares that a rank sends, and its own share of the result) * merge (codec_cost.def);
-//                   plus kCheckByte per sent byte, for the checksum
+//                   plus kChecksumByte per sent byte, for the checksum
 //   inside    I n   I = bytes per value between ranks of a host / the link's rate inside, or kInsideRate
 //   wire      W n   W = bytes per value that leave the busiest host / bytes per second; only kManyToOne of that rate if
 //                   several hosts send to one rank
@@ -40,7 +40,7 @@ inline constexpr std::size_t kDefaultWholePartValues = std::size_t{1} << 20;
 // kMinPayload, because of the cost per frame (lab/results/wire.md). Codecs with small payloads have the largest
 // parts.
 inline constexpr std::size_t kDefaultPayload = std::size_t{1} << 20, kMinPayload = std::size_t{1} << 16;
-std::size_t usual_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
+std::size_t default_part_values(const Spec& spec, const Strategy& strategy, const Place& at);
 
 // Bytes per second inside a host, over all its ranks, if the rate is unknown.
 inline constexpr double kInsideRate = 1e10;
@@ -48,7 +48,7 @@ inline constexpr double kInsideRate = 1e10;
 // frame that it sends and one that it receives, unless the link's time per frame is smaller.
 inline constexpr double kOfMessage = 3e-6, kHandling = 3 * kOfMessage;
 // Seconds per byte for the checksum.
-inline constexpr double kCheckByte = 0.05e-9;
+inline constexpr double kChecksumByte = 0.05e-9;
 // The share of a link's rate that remains if several hosts send to one rank at the same time
 // (lab/results/truth.md).
 inline constexpr double kManyToOne = 0.9;
@@ -72,6 +72,6 @@ double seconds(const CodecCost& cost, std::size_t n, std::size_t parts);
 std::size_t best_parts(const CodecCost& cost, std::size_t n);
 // The smallest number of values for which one of these options is faster than a share of the small tensors'
 // uncompressed part; at most kDefaultPartValues. `same`: the options are uncompressed too.
-std::size_t least_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
+std::size_t min_worth(std::span<const StrategyOption> options, const CodecCost& uncompressed, bool same);
 
 }  // namespace tithe::plan

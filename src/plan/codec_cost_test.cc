@@ -14,7 +14,7 @@ namespace {
 
 using plan::best_parts;
 using plan::codec_cost_of;
-using plan::least_worth;
+using plan::min_worth;
 using plan::seconds;
 using plan::seconds_among_others;
 
@@ -36,7 +36,7 @@ TEST(CodecCost, CodecsPayAboveABreakEvenSize) {
       codec{.compute = 1e-9, .wire = 0.3e-9, .frames = 40e-6};
   const auto least = [](const CodecCost& alone, const CodecCost& together, bool same) {
     const StrategyOption option{.cost = alone};
-    return least_worth({&option, 1}, together, same);
+    return min_worth({&option, 1}, together, same);
   };
   const std::size_t n = least(codec, uncompressed, false);
   const auto alone = [&](std::size_t values) { return seconds_among_others(codec, values); };
@@ -154,12 +154,12 @@ std::size_t largest_part(const Choices& choices, std::size_t n) {
 }
 
 TEST(CodecCost, PlanDependsOnTheLink) {
-  const auto with = [](std::string_view link, std::string_view rules = "{}", Usual usual = {}) {
-    usual.spec = *parse_spec("fp8");
-    usual.strategy = find_strategy("server");
-    usual.world = 4;
-    usual.link = *parse_link(link);
-    return *Choices::make(*parse_rules(rules), usual);
+  const auto with = [](std::string_view link, std::string_view rules = "{}", ChoiceDefaults defaults = {}) {
+    defaults.spec = *parse_spec("fp8");
+    defaults.strategy = find_strategy("server");
+    defaults.world = 4;
+    defaults.link = *parse_link(link);
+    return *Choices::make(*parse_rules(rules), defaults);
   };
   constexpr std::size_t kLarge = 30'000'000;
   EXPECT_EQ(largest_part(with(""), kLarge), (kLarge + 28) / 29) << "without a link, payloads of about 1 MiB";

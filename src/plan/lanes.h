@@ -8,7 +8,7 @@ namespace tithe {
 inline constexpr int kMaxDefaultLanes = 8;
 
 // `ranks` ranks share `cores` cores.
-constexpr int usual_lanes(int cores, int ranks) {
+constexpr int default_lanes(int cores, int ranks) {
   return std::clamp(cores / std::max(1, ranks) - 1, 1, kMaxDefaultLanes);
 }
 

@@ -81,14 +81,14 @@ std::size_t cut_at(std::size_t n, std::size_t cols, std::size_t k, std::size_t p
 namespace {
 
 // Adapts the part's strategy to the hosts and servers. n: the number of values for which the option was chosen.
-void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usual) {
+void resolve_hosts(Part& part, const Choice& c, std::size_t n, const ChoiceDefaults& defaults) {
   if (part.strategy->between == nullptr) return;
-  if (usual.hosts.alone()) {
+  if (defaults.hosts.alone()) {
     part.strategy = part.strategy->between;
     part.why += "; each rank has its own host";
     return;
   }
-  if (usual.hosts.count(usual.world) > 1) {
+  if (defaults.hosts.count(defaults.world) > 1) {
     part.inside = c.inside_spec(c.option_for(n));
     return;
   }
@@ -105,15 +105,15 @@ void resolve_hosts(Part& part, const Choice& c, std::size_t n, const Usual& usua
 void add_alone(Plan& plan, std::size_t at, const PlanTensor& t, const Choice& c, const Choices& choices) {
   const Spec spec = shaped(c.spec, t.row);
   const std::size_t cols = cols_of(spec);
-  const std::size_t rows_at_most = cols == 0 || cols >= t.n ? t.n : t.n / cols;
-  const std::size_t pieces = std::min(choices.parts(c, t.n), rows_at_most);
+  const std::size_t max_rows = cols == 0 || cols >= t.n ? t.n : t.n / cols;
+  const std::size_t pieces = std::min(choices.parts(c, t.n), max_rows);
   for (std::size_t k = 0; k < pieces; ++k) {
     const std::size_t first = cut_at(t.n, cols, k, pieces);
     const std::size_t n = cut_at(t.n, cols, k + 1, pieces) - first;
     plan.parts.push_back({at + first, n, spec, &c.strategy_of(t.n),
                           pieces == 1 ? c.why : fmt::format("{}, piece {} of {}", c.why, k + 1, pieces),
                           c.scheduled, c.priority});
-    resolve_hosts(plan.parts.back(), c, t.n, choices.usual());
+    resolve_hosts(plan.parts.back(), c, t.n, choices.defaults());
   }
 }
 
@@ -133,16 +133,17 @@ FeedbackPolicy feedback_of(const Spec& spec, RoundKind kind) {
   FeedbackPolicy policy = spec.feedback;
   const bool gathers = kind == RoundKind::kAllGather;
   if (gathers && policy.kind == Feedback::kMomentum) policy.kind = Feedback::kNone;
-  if (policy.kind == Feedback::kResidual && !policy.asked && (gathers || is_unbiased(spec)))
+  if (policy.kind == Feedback::kResidual && !policy.requested && (gathers || is_unbiased(spec)))
     policy.kind = Feedback::kNone;
   if (gathers) policy.clip = 0;
   policy.mask = policy.mask && policy.kind == Feedback::kMomentum;
   return policy;
 }
 
-Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Usual& usual, RoundKind kind) {
+Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const ChoiceDefaults& defaults,
+                  RoundKind kind) {
   Part part{at, t.n, shaped(c.spec, t.row), &c.strategy_of(t.n), c.why, c.scheduled, c.priority};
-  resolve_hosts(part, c, t.n, usual);
+  resolve_hosts(part, c, t.n, defaults);
   // For an all-reduce, "auto" may choose a strategy that adds on the way. Here every value is rounded only once.
   const bool direct = c.strategy == nullptr && part.strategy->between == nullptr;
   part.strategy = &sharded_strategy(kind, direct ? *find_strategy("gather") : *part.strategy);
@@ -150,7 +151,7 @@ Part sharded_part(std::size_t at, const PlanTensor& t, const Choice& c, const Us
   if (kind == RoundKind::kAllGather) part.inside.reset();
   if (part.inside) part.inside->feedback = feedback_of(*part.inside, kind);
   part.starts.assign(t.bounds.begin(), t.bounds.end());
-  if (part.starts.empty()) part.starts = equal_bounds(t.n, t.row, usual.world);
+  if (part.starts.empty()) part.starts = equal_bounds(t.n, t.row, defaults.world);
   return part;
 }
 
@@ -188,7 +189,7 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, Round
     const std::size_t n = bucket[t].n;
     if (n == 0) continue;
     if (kind != RoundKind::kAllReduce) {
-      plan.parts.push_back(sharded_part(at, bucket[t], c, choices.usual(), kind));
+      plan.parts.push_back(sharded_part(at, bucket[t], c, choices.defaults(), kind));
     } else if (!chosen[t].grouped()) {
       add_alone(plan, at, bucket[t], c, choices);
       open = nullptr;
@@ -206,7 +207,7 @@ Plan make_plan(std::span<const PlanTensor> bucket, const Choices& choices, Round
     at += n;
   }
   for (const auto& [part, choice] : groups)
-    resolve_hosts(plan.parts[part], *choice, plan.parts[part].n, choices.usual());
+    resolve_hosts(plan.parts[part], *choice, plan.parts[part].n, choices.defaults());
   return plan;
 }
 

@@ -96,7 +96,7 @@ TEST(Plan, small) {
 }
 
 Choices with_rules(std::string_view json) {
-  return *Choices::make(*parse_rules(json), choices("fp8").usual());
+  return *Choices::make(*parse_rules(json), choices("fp8").defaults());
 }
 
 std::vector<std::string> lines(std::span<const PlanTensor> bucket, std::string_view json) {
@@ -128,9 +128,9 @@ TEST(Plan, grouped) {
 TEST(Plan, hosts) {
   const std::size_t sizes[] = {5000, 3};
   const auto on = [&](const char* hosts) {
-    Usual usual{.spec = *parse_spec("onebit"), .strategy = find_strategy("hosts"), .world = 4};
-    usual.hosts = *Hosts::parse(hosts, 4);
-    return plan_of(sizes, Choices::of(usual));
+    ChoiceDefaults defaults{.spec = *parse_spec("onebit"), .strategy = find_strategy("hosts"), .world = 4};
+    defaults.hosts = *Hosts::parse(hosts, 4);
+    return plan_of(sizes, Choices::of(defaults));
   };
   const Part own = on("4x1").parts[0], shared = on("2x2").parts[0], one = on("1x4").parts[0];
   EXPECT_EQ(own.strategy, find_strategy("server"));

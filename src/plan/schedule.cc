@@ -130,14 +130,14 @@ Status Schedule::learning_rate(double rate) {
 
 void Schedule::evaluated(double loss) {
   if (sag_ == 0) return;
-  const double least = state_.least_loss;
+  const double least = state_.min_loss;
   const bool sags = !std::isfinite(loss) || (std::isfinite(least) && loss > least + sag_ * std::abs(least));
   if (sags) {
     if (ratio(std::numeric_limits<std::uint64_t>::max()) < 1) ++state_.steps;
   } else if (state_.steps > 0) {
     --state_.steps;
   }
-  if (std::isfinite(loss)) state_.least_loss = std::min(least, loss);
+  if (std::isfinite(loss)) state_.min_loss = std::min(least, loss);
 }
 
 Settings with_ratio(const Spec& spec, double ratio) {

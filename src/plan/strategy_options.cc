@@ -45,19 +45,20 @@ namespace {
 
 // If ranks share hosts, the flows of a flat strategy and of a strategy of two levels meet in one link. Then sending
 // whole parts to all ranks only delays the data that must cross the link once.
-bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const Usual& usual) {
-  if (usual.servers > 0 || usual.world == 1) return strategy.serves;
+bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const ChoiceDefaults& defaults) {
+  if (defaults.servers > 0 || defaults.world == 1) return strategy.serves;
   if (strategy.name == kOnlyToCompare) return false;
-  const int hosts = usual.hosts.count(usual.world);
-  const bool apart = 1 < hosts && hosts < usual.world && !spec.feedback.mask;
+  const int hosts = defaults.hosts.count(defaults.world);
+  const bool apart = 1 < hosts && hosts < defaults.world && !spec.feedback.mask;
   if (strategy.between != nullptr) return inside || apart;
-  return !inside && !(apart && strategy.chunks(usual.place()) == 1);
+  return !inside && !(apart && strategy.chunks(defaults.place()) == 1);
 }
 
-CodecCost pace_on(const Spec& spec, const Strategy& strategy, const Usual& usual, const Spec* inside) {
-  Link link = usual.link;
+CodecCost pace_on(const Spec& spec, const Strategy& strategy, const ChoiceDefaults& defaults,
+                  const Spec* inside) {
+  Link link = defaults.link;
   if (!link.known()) link.bytes_per_second = kAssumedRate;
-  return codec_cost_of(spec, strategy, usual.place(), link, inside);
+  return codec_cost_of(spec, strategy, defaults.place(), link, inside);
 }
 
 // True if ranks of one host can use this codec among themselves: its payloads are decoded one by one. Payloads of
@@ -70,8 +71,8 @@ bool fits_inside(const Spec& spec) {
 
 // The codecs inside a host besides uncompressed values: 8 or 16 bits that lose no more than the codec between hosts,
 // and that codec itself. Their losses enter the residual, so the codec between hosts must have one.
-std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
-  if (usual.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
+std::vector<Spec> insides_of(const Spec& spec, const ChoiceDefaults& defaults) {
+  if (defaults.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;
   for (const char* name : {"bf16", "fp8"})
     if (const Spec inside = *parse_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
@@ -84,19 +85,19 @@ std::vector<Spec> insides_of(const Spec& spec, const Usual& usual) {
 }  // namespace
 
 std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
-                                                const Usual& usual) {
+                                                const ChoiceDefaults& defaults) {
   std::vector<StrategyOption> out;
-  const std::vector<Spec> insides = inside ? std::vector<Spec>{} : insides_of(spec, usual);
+  const std::vector<Spec> insides = inside ? std::vector<Spec>{} : insides_of(spec, defaults);
   for (const Strategy* strategy : all_strategies()) {
-    if (!is_candidate(spec, *strategy, inside.has_value(), usual)) continue;
-    if (!is_accurate(spec, *strategy, usual.place())) continue;
+    if (!is_candidate(spec, *strategy, inside.has_value(), defaults)) continue;
+    if (!is_accurate(spec, *strategy, defaults.place())) continue;
     StrategyOption option{.strategy = strategy,
-                          .cost = pace_on(spec, *strategy, usual, inside ? &*inside : nullptr),
-                          .link_assumed = !usual.link.known()};
+                          .cost = pace_on(spec, *strategy, defaults, inside ? &*inside : nullptr),
+                          .link_assumed = !defaults.link.known()};
     out.push_back(option);
     if (strategy->between == nullptr) continue;
     for (const Spec& codec : insides) {
-      option.cost = pace_on(spec, *strategy, usual, &codec);
+      option.cost = pace_on(spec, *strategy, defaults, &codec);
       option.inside = codec;
       out.push_back(option);
     }

@@ -27,7 +27,7 @@ bool is_accurate(const Spec& spec, const Strategy& strategy, const Place& at);
 // uncompressed values inside a host, with a codec of one or two bytes per value, and with the codec itself. Among
 // options of equal time, the first loses least.
 std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::optional<Spec>& inside,
-                                                const Usual& usual);
+                                                const ChoiceDefaults& defaults);
 // Keeps the options for tensors that share parts: those that add in the order of ranks, because the size of a part
 // depends on the bucket but no result may. Keeps all if a codec inside is set, or if no option adds in that order.
 std::vector<StrategyOption> strategy_options_of_group(std::span<const StrategyOption> options, bool inside);

@@ -54,14 +54,14 @@ TEST(Account, AttributesStepTimeToStages) {
   EXPECT_EQ(a.open, 500);
 }
 
-TEST(Account, hidden) {
+TEST(Account, CommunicationDuringBackwardIsHidden) {
   const RankTrace trace = made(6, false);
   const Account a = account(trace, rounds_of(trace));
   EXPECT_EQ(a.hidden, 200) << "from the first to the last submission";
   EXPECT_EQ(a.hidden + a.open, 800);
 }
 
-TEST(Account, warm) {
+TEST(Account, WarmUpRoundsAreLeftOut) {
   EXPECT_EQ(rounds_of(made(4, true)).size(), 4U);
   const std::vector<Round> five = rounds_of(made(5, true));
   ASSERT_EQ(five.size(), 3U);

@@ -64,7 +64,7 @@ std::vector<Ready> cut(const Steps& s, double cap) {
 }
 
 // Fits o and c (advice.h).
-Cost fit(std::span<const Round> rounds, double least_frame_ns) {
+Cost fit(std::span<const Round> rounds, double min_frame_ns) {
   double n = 0, x = 0, y = 0, xx = 0, xy = 0, low = HUGE_VAL, high = 0;
   for (const Round& r : rounds) {
     std::int64_t before = r.buckets.front().handed;
@@ -85,13 +85,13 @@ Cost fit(std::span<const Round> rounds, double least_frame_ns) {
     const double byte = std::max(0.0, (n * xy - x * y) / (n * xx - x * x));
     return {std::max(0.0, (y - byte * x) / n), byte};
   }
-  const double bucket = std::min(2 * least_frame_ns, y / n);
+  const double bucket = std::min(2 * min_frame_ns, y / n);
   return {bucket, x > 0 ? (y / n - bucket) / (x / n) : 0};
 }
 
 }  // namespace
 
-std::optional<Advice> advise(std::span<const Round> rounds, double least_frame_ns) {
+std::optional<Advice> advise(std::span<const Round> rounds, double min_frame_ns) {
   std::vector<Steps> steps;
   std::vector<double> whole;
   double largest = 0;
@@ -108,7 +108,7 @@ std::optional<Advice> advise(std::span<const Round> rounds, double least_frame_n
     steps.push_back(std::move(s));
   }
   if (steps.empty()) return {};
-  const Cost cost = fit(rounds, least_frame_ns);
+  const Cost cost = fit(rounds, min_frame_ns);
   const double step = median(whole);
   const auto open_with = [&](double cap) {  // 0: the traced buckets
     std::vector<double> all;

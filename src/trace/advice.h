@@ -28,7 +28,7 @@ struct Advice {
   double byte_ns = 0;        // c
 };
 
-// The rounds of one rank. least_frame_ns: the shortest transit time of a frame.
-std::optional<Advice> advise(std::span<const Round> rounds, double least_frame_ns);
+// The rounds of one rank. min_frame_ns: the shortest transit time of a frame.
+std::optional<Advice> advise(std::span<const Round> rounds, double min_frame_ns);
 
 }  // namespace tithe::trace

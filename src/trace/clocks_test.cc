@@ -34,7 +34,7 @@ void expect_causal(const std::vector<RankTrace>& traces, const std::vector<Clock
   }
 }
 
-TEST(Clocks, bounded) {
+TEST(Clocks, ErrorsBoundTheTrueOffsets) {
   for (const std::uint64_t seed : {1, 2, 3})
     for (const int world : {1, 2, 5}) {
       const SyntheticJob job{
@@ -45,7 +45,7 @@ TEST(Clocks, bounded) {
       for (int r = 0; r < world; ++r) {
         const auto i = static_cast<std::size_t>(r);
         EXPECT_LE(std::abs(clocks[i].ahead(0) - job.ahead[i]), clocks[i].error_ns()) << "rank " << r;
-        EXPECT_LE(clocks[i].error_ns(), 2 * (job.least_ns + job.spread_ns));
+        EXPECT_LE(clocks[i].error_ns(), 2 * (job.min_transit_ns + job.spread_ns));
       }
       EXPECT_EQ(clocks[0].ahead(0), 0);
       EXPECT_EQ(clocks[0].error_ns(), 0);
@@ -57,10 +57,10 @@ TEST(Clocks, OffsetIsHalfTheDifferenceOfTheLeastTransitTimes) {
   const SyntheticJob job{.ahead = {0, 1'000'000}, .spread_ns = 0};
   const std::vector<Clock> clocks = aligned(job.traces());
   EXPECT_EQ(clocks[1].ahead(0), 1'000'000);
-  EXPECT_EQ(clocks[1].error_ns(), job.least_ns);
+  EXPECT_EQ(clocks[1].error_ns(), job.min_transit_ns);
 }
 
-TEST(Clocks, causal) {
+TEST(Clocks, NoFrameArrivesBeforeItIsSent) {
   for (const bool one_way : {false, true}) {
     const SyntheticJob job{
         .world = 6, .ahead = {0, 800'000, -900'000, 70'000, 5, -5'000'000}, .one_way = one_way};
@@ -75,11 +75,11 @@ TEST(Clocks, AreAlignedAlongARing) {
   const std::vector<Clock> clocks = aligned(job.traces());
   for (std::size_t r = 1; r < 4; ++r) {
     EXPECT_LE(std::abs(clocks[r].ahead(0) - job.ahead[r]), clocks[r].error_ns());
-    EXPECT_LE(clocks[r].error_ns(), 4 * (job.least_ns + job.spread_ns));
+    EXPECT_LE(clocks[r].error_ns(), 4 * (job.min_transit_ns + job.spread_ns));
   }
 }
 
-TEST(Clocks, drift) {
+TEST(Clocks, DriftIsCorrected) {
   // 40 ppm over a minute are 2.4 ms; a frame takes some 0.05 ms.
   const SyntheticJob job{.world = 3,
                          .ahead = {0, 2'000'000, -1'000'000},

@@ -8,13 +8,13 @@
 namespace tithe::trace {
 namespace {
 
-struct Told {
+struct Lateness {
   std::vector<Late> late;
   std::int64_t error = 0;  // maximum over all clocks
 };
 
 // A job in which one rank submits later by this time, by its own clock, in every `every`-th round.
-Told told(const testing::SyntheticJob& job, int rank, std::int64_t later, std::uint32_t every = 1) {
+Lateness lateness(const testing::SyntheticJob& job, int rank, std::int64_t later, std::uint32_t every = 1) {
   std::vector<RankTrace> traces = job.traces();
   for (TraceEvent& e : traces[static_cast<std::size_t>(rank)].events)
     if (e.op == "bucket" && e.round % every == 0) e.begin_ns += later;
@@ -23,7 +23,7 @@ Told told(const testing::SyntheticJob& job, int rank, std::int64_t later, std::u
   const Result<std::vector<Clock>> clocks = align(traces, matched->messages);
   EXPECT_TRUE(clocks.ok());
   std::vector<std::vector<Round>> rounds;
-  Told out;
+  Lateness out;
   for (const RankTrace& t : traces) rounds.push_back(rounds_of(t));
   for (const Clock& c : *clocks) out.error = std::max(out.error, c.error_ns());
   out.late = late(rounds, *clocks);
@@ -32,7 +32,7 @@ Told told(const testing::SyntheticJob& job, int rank, std::int64_t later, std::u
 
 TEST(Late, FindsTheLateRankDespiteItsClock) {
   const testing::SyntheticJob job{.world = 4, .ahead = {0, 9'000'000'000, -4'000'000'000, 17}, .rounds = 12};
-  const Told of = told(job, 2, 3'000'000);
+  const Lateness of = lateness(job, 2, 3'000'000);
   for (std::size_t r = 0; r < 4; ++r) {
     EXPECT_EQ(of.late[r].rounds, 10U) << "the first two are warm-up";
     EXPECT_EQ(of.late[r].last_in, r == 2 ? 10U : 0U) << r;
@@ -46,7 +46,7 @@ TEST(Late, FindsTheLateRankDespiteItsClock) {
 }
 
 TEST(Late, CostCountsOnlyLateRounds) {
-  const Told of = told({.world = 3, .rounds = 12}, 1, 3'000'000, 2);
+  const Lateness of = lateness({.world = 3, .rounds = 12}, 1, 3'000'000, 2);
   EXPECT_EQ(of.late[1].last_in, 5U);
   EXPECT_LE(of.late[1].cost_ns, 1'500'000);
   EXPECT_GE(of.late[1].cost_ns, 1'500'000 - 2 * static_cast<double>(of.error));
@@ -54,7 +54,7 @@ TEST(Late, CostCountsOnlyLateRounds) {
 
 // No rank is late by a difference below the clocks' error.
 TEST(Late, LatenessBelowTheClockErrorIsIgnored) {
-  for (const Late& one : told({.world = 3, .rounds = 12, .least_ns = 500'000}, 1, 100'000).late) {
+  for (const Late& one : lateness({.world = 3, .rounds = 12, .min_transit_ns = 500'000}, 1, 100'000).late) {
     EXPECT_EQ(one.last_in, 0U);
     EXPECT_EQ(one.share(), 0);
   }

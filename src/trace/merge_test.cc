@@ -88,7 +88,7 @@ void expect_sound(const Json& json) {
   EXPECT_EQ(arrived, arrows.size());
 }
 
-TEST(Merge, whole) {
+TEST(Merge, ContainsAllEventsOfAllRanks) {
   const testing::SyntheticJob job{.world = 3, .ahead = {0, 9'000'000'000, -9'000'000'000}};
   const std::vector<RankTrace> traces = job.traces();
   const Json json = merged(traces);
@@ -107,7 +107,7 @@ TEST(Merge, whole) {
   EXPECT_EQ(count["commit"], 8 * 3U);
 }
 
-TEST(Merge, transfer) {
+TEST(Merge, ReceivesBeginAtTheSendAndEndAtTheArrival) {
   const testing::SyntheticJob job{.ahead = {0, 5'000'000}, .rounds = 4, .spread_ns = 0};
   int seen = 0;
   std::map<std::tuple<std::uint32_t, int>, std::int64_t> sent;
@@ -119,7 +119,7 @@ TEST(Merge, transfer) {
     if (e.at("ph") != "b" || e.at("args").at("op") != "recv") continue;
     ++seen;
     EXPECT_EQ(ns(e, "ts"), (sent[{e.at("args").at("round"), e.at("args").at("chunk")}]));
-    EXPECT_EQ(ns(e.at("args"), "end_us") - ns(e, "ts"), job.least_ns);
+    EXPECT_EQ(ns(e.at("args"), "end_us") - ns(e, "ts"), job.min_transit_ns);
     EXPECT_LE(ns(e.at("args"), "posted_us"), ns(e, "ts"));
   }
   EXPECT_EQ(seen, 8);

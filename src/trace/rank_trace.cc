@@ -75,13 +75,13 @@ std::string_view keep(RankTrace& trace, const Json& from, const char* name) {
 }
 
 bool parse_event(RankTrace& trace, const Json& line, std::int64_t origin) {
-  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+  constexpr std::uint32_t kMaxU32 = std::numeric_limits<std::uint32_t>::max();
   const auto args = line.find("args");
   if (args == line.end() || !args->is_object()) return false;
   TraceEvent e;
   const bool whole =
-      take(*args, "round", 0U, kMost, e.round) && take(*args, "bucket", 0U, kMost, e.bucket) &&
-      take(*args, "part", 0U, kMost, e.part) && take(*args, "chunk", 0, kMaxRanks, e.chunk) &&
+      take(*args, "round", 0U, kMaxU32, e.round) && take(*args, "bucket", 0U, kMaxU32, e.bucket) &&
+      take(*args, "part", 0U, kMaxU32, e.part) && take(*args, "chunk", 0, kMaxRanks, e.chunk) &&
       take(*args, "phase", 0, 255, e.phase) && take(*args, "peer", -1, trace.origin.world - 1, e.peer) &&
       take(*args, "lane", -1, kMaxRanks, e.lane) &&
       take(*args, "bytes", std::uint64_t{0}, std::uint64_t{1} << 60, e.bytes) &&
@@ -107,12 +107,12 @@ Status parse_head(const Json& line, Origin& o, std::int64_t& origin, std::uint64
     return {Code::kUnsupported,
             fmt::format("the trace has format {}, this build reads {}: use the tithe that wrote it", format,
                         kFormat)};
-  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
+  constexpr auto kMaxU64 = std::numeric_limits<std::uint64_t>::max();
   constexpr auto kMaxNs = std::numeric_limits<std::int64_t>::max() / 2;
   if (!take(*head, "world", 1, kMaxRanks, o.world) || !take(*head, "rank", 0, o.world - 1, o.rank) ||
-      !take(*head, "run", std::uint64_t{0}, kMost, o.run) || !take(*head, "job", o.job) ||
-      !take(*head, "host", o.host) || !take(*head, "lost", std::uint64_t{0}, kMost, o.lost) ||
-      !take(*head, "events", std::uint64_t{0}, kMost, events) ||
+      !take(*head, "run", std::uint64_t{0}, kMaxU64, o.run) || !take(*head, "job", o.job) ||
+      !take(*head, "host", o.host) || !take(*head, "lost", std::uint64_t{0}, kMaxU64, o.lost) ||
+      !take(*head, "events", std::uint64_t{0}, kMaxU64, events) ||
       !take(*head, "origin_ns", -kMaxNs, kMaxNs, origin))
     return wrong(1, "the header is missing or wrong");
   return {};

@@ -54,7 +54,7 @@ RankTrace made() {
   return trace;
 }
 
-TEST(RankTrace, same) {
+TEST(RankTrace, RoundTrips) {
   const RankTrace trace = made();
   const Result<RankTrace> again = read_text(written(trace));
   ASSERT_TRUE(again.ok()) << again.status().what();
@@ -81,7 +81,7 @@ TEST(RankTrace, IsChromeTracingJson) {
   EXPECT_EQ(shown, trace.events.size());
 }
 
-TEST(RankTrace, whole) {
+TEST(RankTrace, TruncatedTracesAreRefused) {
   const std::string text = written(made());
   for (std::size_t n = 0; n < text.size() - 1; n += n < 600 ? 1 : 37)
     EXPECT_FALSE(read_text(text.substr(0, n)).ok()) << n << " of " << text.size() << " bytes";
@@ -114,7 +114,7 @@ TEST(RankTrace, RefusesInvalidTraces) {
   EXPECT_TRUE(s.what().starts_with("line ")) << s.what();
 }
 
-TEST(RankTrace, honest) {
+TEST(RankTrace, DamagedTracesAreRefusedOrValid) {
   const std::string text = written(made());
   std::uint64_t draw = 1;
   const auto next = [&](std::size_t n) { return static_cast<std::size_t>(mix64(++draw) % n); };

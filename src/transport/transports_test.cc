@@ -48,7 +48,7 @@ TEST(Transports, failed_connect_gives_the_reason) {
   for (const TransportKind* kind : all_transports()) {
     if (kind->open == nullptr || !kind->usable().ok()) continue;
     testing::ThreadGather gather(3);
-    Status said[3];
+    Status statuses[3];
     testing::run_ranks(3, [&](Rank me) {
       ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me)};
       options.timeout = me == 0 ? 2s : 8s;
@@ -58,14 +58,15 @@ TEST(Transports, failed_connect_gives_the_reason) {
           std::this_thread::sleep_for(4s);
           return all;
         };
-      said[me] = open_transport(kind->name, options).status();
+      statuses[me] = open_transport(kind->name, options).status();
     });
-    EXPECT_EQ(said[0].code(), Code::kTimeout) << kind->name << ": " << said[0].what();
-    EXPECT_EQ(said[0].peer(), 1) << kind->name;
-    EXPECT_EQ(said[2].code(), Code::kPeerLost) << kind->name << ": " << said[2].what();
-    EXPECT_EQ(said[2].peer(), 0) << kind->name;
-    EXPECT_NE(said[2].what().find("it could not connect: rank 1 did not connect within"), std::string::npos)
-        << kind->name << ": " << said[2].what();
+    EXPECT_EQ(statuses[0].code(), Code::kTimeout) << kind->name << ": " << statuses[0].what();
+    EXPECT_EQ(statuses[0].peer(), 1) << kind->name;
+    EXPECT_EQ(statuses[2].code(), Code::kPeerLost) << kind->name << ": " << statuses[2].what();
+    EXPECT_EQ(statuses[2].peer(), 0) << kind->name;
+    EXPECT_NE(statuses[2].what().find("it could not connect: rank 1 did not connect within"),
+              std::string::npos)
+        << kind->name << ": " << statuses[2].what();
   }
 }
 
@@ -74,20 +75,21 @@ TEST(Transports, failed_open_gives_the_reason) {
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   for (const Rank odd : {0, 2}) {
     testing::ThreadGather gather(3);
-    Status said[3];
+    Status statuses[3];
     testing::run_ranks(3, [&](Rank me) {
       const ConnectOptions options{.rank = me, .world = 3, .all_gather = gather.of(me), .timeout = 8s};
-      said[me] = open_transport(
-                     me == odd ? "ucx:transports=tcp,devices=no_such_device" : "ucx:transports=tcp", options)
-                     .status();
+      statuses[me] =
+          open_transport(me == odd ? "ucx:transports=tcp,devices=no_such_device" : "ucx:transports=tcp",
+                         options)
+              .status();
     });
-    for (const Status& s : said) {
+    for (const Status& s : statuses) {
       EXPECT_EQ(s.code(), Code::kIo) << s.what();
       EXPECT_NE(s.what().find("no_such_device"), std::string::npos) << s.what();
     }
     for (const Rank me : {0, 1, 2})
       if (me != odd) {
-        EXPECT_EQ(said[me].peer(), odd) << said[me].what();
+        EXPECT_EQ(statuses[me].peer(), odd) << statuses[me].what();
       }
   }
 }

@@ -171,17 +171,17 @@ bool Network::late(Message& m, End& from, const End& to, Channel channel) {
 // noise.
 void Network::forge(const Fault& fault) {
   Message m{.bytes = {}, .copy = {}, .op = 0, .eager = true, .withdrawn = false, .from = now_, .until = now_};
-  std::vector<const End*> said;
+  std::vector<const End*> senders;
   End *from = nullptr, *to = nullptr;
   for (auto& [number, group] : groups_) {
     const auto who = std::ranges::find(group.ends, fault.who, &End::process);
     const auto other = std::ranges::find(group.ends, fault.other, &End::process);
     if (who == group.ends.end() || other == group.ends.end()) continue;
-    if (!who->last_control.empty()) said.push_back(&*who);
+    if (!who->last_control.empty()) senders.push_back(&*who);
     if (!other->over) from = &*who, to = &*other;
   }
-  if (fault.damage == Damage::kReplay && !said.empty()) {
-    m.copy = said[fault.draw % said.size()]->last_control;
+  if (fault.damage == Damage::kReplay && !senders.empty()) {
+    m.copy = senders[fault.draw % senders.size()]->last_control;
     changed_ = "the last control message came twice";
   } else {
     m.copy.resize(1 + fault.draw % 1024);

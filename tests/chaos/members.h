@@ -9,7 +9,7 @@
 //   identity   the members of a round have the same result, and processes that stay to the end the same sums
 //   kept       a process that continues has an unchanged residual between two rounds; a new one has none
 //   ledger     gradients + residuals before == result + residuals after, over the members of the round
-//   booked     the residual of a lost process is counted by all who continue, and once
+//   counted    the residual of a lost process is counted once, by all processes that continue
 //   continues  if more than half of the processes meet no fault, these finish all steps
 //   prompt     after simultaneous kills the next round is committed within a second
 //   reports    a process that stops has a Status with the reason

@@ -89,7 +89,7 @@ class Judge {
           for (const CommittedRound& other : outcome(p).committed_rounds)
             if (other.life == d->life && other.step > d->step)
               fails("one",
-                    fmt::format("step {} was done in epochs {} and {}, and process {} of the first went on",
+                    fmt::format("step {} was done in epochs {} and {}, and process {} of the first continued",
                                 key.second, key.first, later.first, p));
       }
   }
@@ -103,15 +103,15 @@ class Judge {
       if (!goes_on) {
         for (const auto& v : d.before)
           if (std::ranges::any_of(v, [](float x) { return x != 0; }))
-            fails("kept", where + ": it is new, and owes something");
+            fails("kept", where + ": it is new and has a residual");
       } else {
-        if (!same_bits(last->after, d.before)) fails("kept", where + ": what it had left unsent has changed");
+        if (!same_bits(last->after, d.before)) fails("kept", where + ": its residual has changed");
         if (d.step != last->step + 1) fails("one", where + fmt::format(": its last one was {}", last->step));
       }
       if (!goes_on) booked = d.ranks_lost - d.lost;  // in the time before it joined
       if (d.ranks_lost != booked + d.lost)
-        fails("booked",
-              where + fmt::format(": {} are lost, and {} are booked", d.lost, d.ranks_lost - booked));
+        fails("counted",
+              where + fmt::format(": {} are lost, and {} are counted", d.lost, d.ranks_lost - booked));
       last = &d;
     }
     if (f.finished || f.dead) return;
@@ -153,7 +153,7 @@ class Judge {
     for (const MemberOutcome& f : result_.outcomes) {
       if (!f.finished || f.committed_rounds.empty() || f.committed_rounds.back().epoch != latest) continue;
       if (first != nullptr && !same_bits(first->sums, f.sums))
-        fails("identity", "two that are there to the end differ");
+        fails("identity", "two processes that ran to the end differ");
       if (first == nullptr) first = &f;
     }
   }
@@ -171,7 +171,7 @@ class Judge {
         if (d.at > result_.struck_at[0]) {
           const auto took = d.at - result_.struck_at[0];
           const auto most = milliseconds(1000) + 2 * job_.between + 20 * job_.board_ms +
-                            100 * job_.scenario.conditions.most_latency;
+                            100 * job_.scenario.conditions.max_latency;
           if (took > most)
             fails("prompt", fmt::format("process {} did its next step {} ms after the kill, allowed are {}",
                                         p, std::chrono::duration_cast<milliseconds>(took).count(),

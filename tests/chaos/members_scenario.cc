@@ -76,7 +76,7 @@ Job draw_job(std::uint64_t seed) {
   p.data = random.one_in(2) ? testing::Data::kDyadic : testing::Data::kGaussian;
   p.conditions = {.seed = random.word(),
                   .turns = !random.one_in(5),
-                  .most_latency = milliseconds(random.any({0, 0, 1, 20})),
+                  .max_latency = milliseconds(random.any({0, 0, 1, 20})),
                   .eager_bytes = random.any<std::size_t>({0, 100, 1U << 30})};
   if (random.one_in(4)) {
     p.propose_at = static_cast<int>(random.of(static_cast<std::uint64_t>(p.rounds)));
@@ -127,7 +127,7 @@ std::string account(const Job& job) {
                        job.processes[k].joins_at.count() / 1'000'000, job.processes[k].name);
   out += fmt::format("  network: {}, up to {} ms late; {} ms between rounds; a look at the board: {} ms\n",
                      p.conditions.turns ? "drawn turns" : "in order",
-                     p.conditions.most_latency.count() / 1'000'000, job.between.count() / 1'000'000,
+                     p.conditions.max_latency.count() / 1'000'000, job.between.count() / 1'000'000,
                      job.board_ms.count() / 1'000'000);
   if (p.propose_at >= 0)
     out += fmt::format("  rank 0 proposes {} before step {}\n", p.proposal, p.propose_at);

@@ -60,12 +60,12 @@ class Line final : public Transport {
 };
 
 Network::Network(int processes, const NetworkConditions& conditions, Faults faults, bool stepped,
-                 Nanoseconds most_time)
+                 Nanoseconds max_time)
     : conditions_(conditions),
       faults_(std::move(faults)),
       strikes_(faults_.size()),
       stepped_(stepped),
-      most_time_(most_time),
+      max_time_(max_time),
       rng_(conditions.seed),
       processes_(static_cast<std::size_t>(processes)),
       start_(std::chrono::hours(1)),
@@ -182,8 +182,8 @@ Status Network::send(End& mine, Rank peer, Channel channel, ByteView bytes, OpId
   Time& free = mine.link_free[static_cast<std::size_t>(peer)];
   m.from = slow != faults_.end() ? std::max(now_, free) : now_;
   m.until = m.from;
-  if (conditions_.most_latency.count() > 0)
-    m.until += Nanoseconds(draw(static_cast<std::uint64_t>(conditions_.most_latency.count())));
+  if (conditions_.max_latency.count() > 0)
+    m.until += Nanoseconds(draw(static_cast<std::uint64_t>(conditions_.max_latency.count())));
   if (slow != faults_.end()) {
     m.until += Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(m.bytes.size()) / slow->rate));
     free = m.until;
@@ -391,7 +391,7 @@ void Network::depart(End& mine, bool silent, bool orderly) {
       std::erase_if(lane.flying, [](const Message& m) { return m.eager; });
     }
     if (!silent) {
-      const auto late = static_cast<std::uint64_t>(conditions_.most_latency.count());
+      const auto late = static_cast<std::uint64_t>(conditions_.max_latency.count());
       departures_.push_back({&mine, &e, now_ + Nanoseconds(draw(late))});
     }
   }

@@ -36,8 +36,8 @@ using Time = std::chrono::steady_clock::time_point;
 
 struct NetworkConditions {
   std::uint64_t seed = 1;
-  bool turns = false;           // the schedule and the arrivals are drawn; else in order
-  Nanoseconds most_latency{0};  // of a message, drawn for each
+  bool turns = false;          // the schedule and the arrivals are drawn; else in order
+  Nanoseconds max_latency{0};  // of a message, drawn for each
   // Larger messages are sent when both sides have posted them; control messages at once.
   std::size_t eager_bytes = 4096;
 };
@@ -87,7 +87,7 @@ class Network {
  public:
   using Faults = std::vector<Fault>;
   Network(int processes, const NetworkConditions& conditions, Faults faults, bool stepped,
-          Nanoseconds most_time);
+          Nanoseconds max_time);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -109,7 +109,7 @@ class Network {
   bool can_reach(int a, int b) const;  // whether both can reach each other now
   bool struck(std::size_t fault = 0) const { return strikes_[fault].struck; }
   Time struck_at(std::size_t fault = 0) const { return strikes_[fault].at; }
-  bool hung() const { return hung_; }  // most_time has elapsed: nothing in this world would have ended
+  bool hung() const { return hung_; }  // max_time has elapsed: nothing in this world would have ended
   const Counts& counts(int process) const { return processes_[static_cast<std::size_t>(process)].counts; }
   std::string changed() const { return changed_; }  // the message hit by damage or forgery
   std::string clash() const { return clash_; }      // the first memory passed twice
@@ -240,7 +240,7 @@ class Network {
   const Faults faults_;
   std::vector<Strike> strikes_;
   const bool stepped_;
-  const Nanoseconds most_time_;
+  const Nanoseconds max_time_;
   std::mt19937_64 rng_;
   std::deque<Process> processes_;
   std::vector<std::uint64_t> host_of_;  // empty: each its own

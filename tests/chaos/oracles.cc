@@ -81,18 +81,18 @@ void Oracles::judge_restored(const RunRecord& run_record, const RunRecord& befor
 }
 
 void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to) {
-  const RankEnd* said = nullptr;
+  const RankEnd* previous = nullptr;
   Rank speaker = 0;
   int first_failed = to;
   for (Rank r = 0; r < scenario_.world; ++r) {
     const RankEnd& end = run_record.ends[at(r)];
     if (!survives(run_record, fault, r) || end.round < 0) continue;
     first_failed = std::min(first_failed, end.round);
-    if (said != nullptr &&
-        (said->status.peer() != end.status.peer() || said->status.code() != end.status.code()))
+    if (previous != nullptr &&
+        (previous->status.peer() != end.status.peer() || previous->status.code() != end.status.code()))
       fails(fault.kind == FaultKind::kLose || fault.kind == FaultKind::kCut ? "link" : "agreed",
-            fmt::format("rank {}: {}; rank {}: {}", speaker, text(said->status), r, text(end.status)));
-    said = &end;
+            fmt::format("rank {}: {}; rank {}: {}", speaker, text(previous->status), r, text(end.status)));
+    previous = &end;
     speaker = r;
   }
   for (Rank r = 0; r < scenario_.world; ++r) {
@@ -100,7 +100,7 @@ void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to
     if (survives(run_record, fault, r) && end.committed > first_failed)
       fails("committed",
             fmt::format("rank {} has committed {} rounds, but another one failed in round {}: {}", r,
-                        end.committed, first_failed, text(said->status)));
+                        end.committed, first_failed, text(previous->status)));
     if (end.round < 0) {
       if (!end.left && end.committed != to)
         fails("returns", fmt::format("rank {} stopped without a reason", r));
@@ -113,16 +113,16 @@ void Oracles::judge_ends(const RunRecord& run_record, const Fault& fault, int to
 
 void Oracles::judge_blame(const RunRecord& run_record, const Fault& fault, Rank r) {
   const RankEnd& end = run_record.ends[at(r)];
-  const std::string said =
+  const std::string report =
       fmt::format("rank {}, {} of round {}: {}", r, end.where, end.round, text(end.status));
   const bool closed = fault.kind == FaultKind::kClose && run_record.ends[at(fault.who)].left;
-  if (harmless(fault) || (!run_record.struck && !closed)) return fails("sound", said);
-  if (end.status.what().empty()) fails("named", said + " (no text)");
+  if (harmless(fault) || (!run_record.struck && !closed)) return fails("sound", report);
+  if (end.status.what().empty()) fails("named", report + " (no text)");
   if (run_record.struck) {
     const Time begun = run_record.struck_at +
                        (fault.kind == FaultKind::kFreeze && r == fault.who ? fault.lasts : Nanoseconds(0));
     if (end.at - begun > kBound)
-      fails("returns", fmt::format("{} ({} ms after the fault)", said,
+      fails("returns", fmt::format("{} ({} ms after the fault)", report,
                                    std::chrono::duration_cast<milliseconds>(end.at - begun).count()));
   }
   const Rank peer = end.status.peer();
@@ -131,33 +131,33 @@ void Oracles::judge_blame(const RunRecord& run_record, const Fault& fault, Rank 
   switch (fault.kind) {
     case kKill:
     case kClose:
-      if (r != fault.who && (peer != fault.who || code != Code::kPeerLost)) fails("named", said);
+      if (r != fault.who && (peer != fault.who || code != Code::kPeerLost)) fails("named", report);
       break;
     case kVanish:
     case kFreeze:
-      if (r != fault.who && (peer != fault.who || code != Code::kTimeout)) fails("named", said);
+      if (r != fault.who && (peer != fault.who || code != Code::kTimeout)) fails("named", report);
       break;
     case kLose:  // one of the two, or none
-      if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", said);
+      if (peer != fault.who && peer != fault.other && peer != Status::kNoPeer) fails("named", report);
       break;
     case kCut:  // two ranks cannot tell a broken link from a dead peer; the others reach both
       if (code != Code::kTimeout || peer != (scenario_.world > 2 ? Status::kNoPeer
                                              : r == fault.who    ? fault.other
                                                                  : fault.who))
-        fails("named", said);
+        fails("named", report);
       break;
     case kApart:  // a rank without any connection can only name its own link
       if (r == fault.who ? scenario_.world > 2 && peer != r && peer != Status::kNoPeer : peer != fault.who)
-        fails("named", said);
+        fails("named", report);
       break;
     case kDamage:
     case kForge:
       if (peer != fault.who || (code != Code::kCorrupt && code != Code::kMismatch))
-        fails("named", said + " (" + run_record.changed + ")");
+        fails("named", report + " (" + run_record.changed + ")");
       break;
     case kDriver:
       if (r != fault.who && (peer != fault.who || (code != Code::kIo && code != Code::kPeerLost)))
-        fails("driver", said);
+        fails("driver", report);
       break;
     default:
       break;

@@ -80,7 +80,7 @@ void draw_kind(Random random, Scenario& p) {
   const bool serves = spec.codec->phases.size() == 1 && spec.codec->memory == nullptr && p.law.rules.empty();
   if (!serves || p.fault.kind == FaultKind::kDriver || !random.one_in(3)) return;
   p.kind = random.any({RoundKind::kReduceScatter, RoundKind::kAllGather});
-  spec.feedback.asked = spec.feedback.kind == Feedback::kResidual;
+  spec.feedback.requested = spec.feedback.kind == Feedback::kResidual;
   if (p.kind == RoundKind::kAllGather) p.propose_at = -1;  // all-gathers keep no residuals under rules
 }
 
@@ -109,7 +109,7 @@ Scenario draw(std::uint64_t seed) {
   p.average = random.one_in(3);
   p.conditions = {.seed = random.word(),
                   .turns = !random.one_in(5),
-                  .most_latency = std::chrono::milliseconds(random.any({0, 0, 1, 20})),
+                  .max_latency = std::chrono::milliseconds(random.any({0, 0, 1, 20})),
                   .eager_bytes = random.any<std::size_t>({0, 100, 4096, 1U << 30})};
   if (random.one_in(4)) {
     p.nan_round = static_cast<int>(random.of(static_cast<std::uint64_t>(p.rounds)));
@@ -196,7 +196,7 @@ std::string account(const Scenario& p) {
   fmt::format_to(std::back_inserter(out), "  tensors {}; buckets of round 0: {}\n", sizes, p.buckets[0]);
   fmt::format_to(std::back_inserter(out), "  network: {}, up to {} ms late, {} bytes are eager\n",
                  p.conditions.turns ? "drawn turns" : "in order",
-                 p.conditions.most_latency.count() / 1'000'000, p.conditions.eager_bytes);
+                 p.conditions.max_latency.count() / 1'000'000, p.conditions.eager_bytes);
   fmt::format_to(std::back_inserter(out),
                  "  hosts={}; pacer={}; wait for each bucket: {:#b}, for none: {:#b}\n",
                  p.hosts.empty() ? "apart" : p.hosts, p.pacer, p.impatient & ((1U << p.world) - 1),

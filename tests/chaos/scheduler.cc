@@ -80,7 +80,7 @@ bool Network::all_away() const { return std::ranges::all_of(processes_, &Process
 void Network::pass_time() {
   const bool moved = advance();
   if (hung_ && !moved) std::abort();  // not even errors end this
-  if (!moved || (!hung_ && now_ - start_ > most_time_)) end_all();
+  if (!moved || (!hung_ && now_ - start_ > max_time_)) end_all();
 }
 
 void Network::grant(int process) {

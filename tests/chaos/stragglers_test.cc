@@ -62,7 +62,7 @@ LateJob draw_late_job(std::uint64_t seed) {
   p.data = random.one_in(2) ? testing::Data::kDyadic : testing::Data::kGaussian;
   p.conditions = {.seed = random.word(),
                   .turns = !random.one_in(5),
-                  .most_latency = milliseconds(random.any({0, 1, 20})),
+                  .max_latency = milliseconds(random.any({0, 1, 20})),
                   .eager_bytes = random.any<std::size_t>({0, 100, 1U << 30})};
   do {
     p.law = cases[random.of(cases.size())];
@@ -87,11 +87,11 @@ LateJob draw_late_job(std::uint64_t seed) {
 
 struct LateRank {
   std::vector<Values> results;  // by round
-  std::uint64_t most_behind = 0;
+  std::uint64_t max_behind = 0;
   Values unsent;
   Status end;
   SessionStats stats;
-  std::vector<std::string> said;
+  std::vector<std::string> messages;
 };
 
 // Each rank's computation has its own clock: process world + rank of the network, which only sleeps.
@@ -119,7 +119,7 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
         if (!ticket.ok()) return ticket.status();
         tickets.push_back(*ticket);
       }
-      mine.most_behind = std::max(mine.most_behind, session.stats().rounds_behind);
+      mine.max_behind = std::max(mine.max_behind, session.stats().rounds_behind);
       for (const Ticket ticket : tickets) TITHE_TRY(session.wait(ticket));
       TITHE_TRY(session.commit());
       mine.results.push_back(std::move(values));
@@ -136,7 +136,7 @@ std::vector<LateRank> play(const LateJob& job, bool& struck, bool& hung) {
             std::ranges::fill(mine.unsent.back(), 0.0F);
         }
         mine.stats = (*opened)->stats();
-        mine.said = (*opened)->messages();
+        mine.messages = (*opened)->messages();
       }
     }
     over[testing::at(process)] = true;
@@ -162,7 +162,7 @@ void judge(const LateJob& job, const std::vector<LateRank>& ranks, bool struck, 
   }
   std::uint64_t missed = 0;
   for (const LateRank& r : ranks) {
-    EXPECT_LE(r.most_behind, job.without);
+    EXPECT_LE(r.max_behind, job.without);
     missed += r.stats.rounds_missed;
   }
   EXPECT_LE(missed, static_cast<std::uint64_t>(job.ranks * p.rounds));
@@ -253,11 +253,11 @@ TEST(Stragglers, AllRanksNameAPermanentlyLateRank) {
     EXPECT_NEAR(r.stats.late_share, 0.8, 0.05);
     EXPECT_NEAR(static_cast<double>(r.stats.late_ns), 40e6, 2e6);
   }
-  ASSERT_EQ(ranks[0].said.size(), 1U);
+  ASSERT_EQ(ranks[0].messages.size(), 1U);
   EXPECT_TRUE(
-      testing::has(ranks[0].said[0], "rank 2 is late: its program takes 90 ms for a round, 80 % more"))
-      << ranks[0].said[0];
-  EXPECT_TRUE(ranks[1].said.empty());
+      testing::has(ranks[0].messages[0], "rank 2 is late: its program takes 90 ms for a round, 80 % more"))
+      << ranks[0].messages[0];
+  EXPECT_TRUE(ranks[1].messages.empty());
 }
 
 }  // namespace

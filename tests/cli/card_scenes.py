@@ -80,13 +80,13 @@ class Hosts:
         return shown[0]["stats64"]["tx"]["bytes"]
 
     def close(self):
-        said = {}
+        reports = {}
         for i, process in self.cards.items():
             process.send_signal(signal.SIGTERM)
             assert process.wait(SECONDS) in (0, -signal.SIGKILL)
             with contextlib.suppress(json.JSONDecodeError):
-                said[i] = json.loads((self.folder / f"card{i}.json").read_text())
-        return said
+                reports[i] = json.loads((self.folder / f"card{i}.json").read_text())
+        return reports
 
 
 @contextlib.contextmanager

@@ -316,11 +316,11 @@ def test_job_fails_with_the_name_of_a_stopped_card(namespaces, tmp_path):
             time.sleep(0.05)
         os.kill(cards[1], signal.SIGKILL)
         try:
-            _, said = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
-    assert process.returncode == 1 and "card of a host has ended" in said, said
+    assert process.returncode == 1 and "card of a host has ended" in errors, errors
 
 
 def family(pid):

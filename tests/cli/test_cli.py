@@ -249,7 +249,7 @@ def test_doctor_lists_present_parts_and_cures_for_missing_ones(folder):
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "expected"),
     [
         ({}, "this process has no rank"),
         (
@@ -266,12 +266,12 @@ def test_doctor_lists_present_parts_and_cures_for_missing_ones(folder):
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "a pod of Kubernetes"),
     ],
 )
-def test_doctor_reads_the_launchers_variables(folder, variables, said):
+def test_doctor_reads_the_launchers_variables(folder, variables, expected):
     (folder / "open.key").write_text("00" * 16)
     (folder / "open.key").chmod(0o644)
     found = json.loads(run("doctor --json", folder, env={"PATH": os.environ["PATH"], **variables}).stdout)["findings"]
     finding = next(f for f in found if f["name"] == "launcher")
-    assert said in finding["what"] + finding.get("cure", "")
+    assert expected in finding["what"] + finding.get("cure", "")
 
 
 def test_bench_codec_fields(folder):

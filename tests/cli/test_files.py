@@ -31,10 +31,10 @@ def run(words, folder, **options):
 def refused(done, code):
     """Checks for one line on stderr, and the exit code of docs/reference/cli.md."""
     assert done.returncode == code, done.stderr
-    told = done.stderr.decode(errors="replace")
-    assert told.startswith("tithe: ")
-    assert told.count("\n") == 1
-    return told
+    error = done.stderr.decode(errors="replace")
+    assert error.startswith("tithe: ")
+    assert error.count("\n") == 1
+    return error
 
 
 def little_memory():
@@ -134,8 +134,8 @@ def test_failed_print_is_a_failure(folder):
 
 def test_endless_input_is_refused(folder):
     for line in ("inspect /dev/zero", "encode fp32 /dev/zero out", "decode /dev/zero out"):
-        told = refused(run(f"{line} --max-values 1000", folder), 1)
-        assert "--max-values" in told
+        error = refused(run(f"{line} --max-values 1000", folder), 1)
+        assert "--max-values" in error
     assert "--max-values" in refused(run("inspect --max-values 10 values.f32", folder), 1)
     assert not (folder / "out").exists()
 
@@ -148,12 +148,12 @@ def test_standard_input_can_be_read(folder):
 
 def test_a_dash_is_standard_input_and_output_and_the_summary_goes_to_stderr(folder):
     """A summary on standard output would follow the frame."""
-    told = run("encode topk:ratio=0.5,indices=delta values.f32 file", folder).stdout
+    printed = run("encode topk:ratio=0.5,indices=delta values.f32 file", folder).stdout
     frame = (folder / "file").read_bytes()
     for out in ("-", "/dev/stdout", "/dev/fd/1"):
         done = run(f"encode topk:ratio=0.5,indices=delta - {out}", folder, input=VALUES)
         assert (done.returncode, done.stdout) == (0, frame)
-        assert done.stderr == told.replace(b"file:", out.encode() + b":")
+        assert done.stderr == printed.replace(b"file:", out.encode() + b":")
     assert run("inspect -", folder, input=frame).stdout == run("inspect file", folder).stdout
     assert run("inspect -", folder, input=VALUES).stdout == run("inspect values.f32", folder).stdout
     done = run("decode - -", folder, input=frame)
@@ -205,17 +205,17 @@ def test_closed_standard_output_is_an_error(folder):
 def test_plan_can_be_piped(folder):
     done = run("plan --model hdc --link 1gbit --ranks 2 -o -", folder)
     assert done.returncode == 0 and json.loads(done.stdout)["rules"] and b"step " in done.stderr
-    told = run("simulate --model hdc --link 1gbit --ranks 2 --choices -", folder, input=done.stdout)
-    assert told.returncode == 0, told.stderr
+    simulated = run("simulate --model hdc --link 1gbit --ranks 2 --choices -", folder, input=done.stdout)
+    assert simulated.returncode == 0, simulated.stderr
 
 
 # A frame of a few bytes can encode any number of zeros, or be flagged as not finite.
 @pytest.mark.parametrize("golden", ["topk_none.bin", "threshold_none.bin", "flag_non_finite.bin"])
 def test_a_small_frame_that_claims_2_to_28_values_allocates_nothing(golden, folder):
     (folder / "claims.tithe").write_bytes(claim(golden, 1 << 28))
-    told = refused(run("decode claims.tithe out.npy", folder, preexec_fn=little_memory), 1)
-    assert "268435456 values" in told
-    assert "--max-values" in told
+    error = refused(run("decode claims.tithe out.npy", folder, preexec_fn=little_memory), 1)
+    assert "268435456 values" in error
+    assert "--max-values" in error
     done = run("inspect claims.tithe", folder, preexec_fn=little_memory)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"--max-values" in done.stdout
@@ -326,8 +326,8 @@ def test_unreadable_file_is_reported(folder):
 
         for path in (folder, *list(folder.parents)[:3]):
             path.chmod(path.stat().st_mode | 0o011)
-    told = refused(run("inspect secret", folder, preexec_fn=drop), 1)
-    assert "Permission denied" in told
+    error = refused(run("inspect secret", folder, preexec_fn=drop), 1)
+    assert "Permission denied" in error
 
 
 # ---- Ctrl-C
@@ -346,8 +346,8 @@ def test_ctrl_c_ends_every_verb_with_one_line(line, folder):
     time.sleep(1.5)
     assert command.poll() is None
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does: for the command and all processes that it started
-    out, told = command.communicate(timeout=300)
-    assert (command.returncode, out, told) == (-signal.SIGINT, b"", b"tithe: interrupted\n")
+    out, error = command.communicate(timeout=300)
+    assert (command.returncode, out, error) == (-signal.SIGINT, b"", b"tithe: interrupted\n")
     os.close(keep)
 
 

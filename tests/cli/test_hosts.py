@@ -63,9 +63,9 @@ def test_ranks_get_torchruns_variables(tmp_path):
 def test_the_link_has_its_rate(tmp_path):
     done = hosts("--hosts 2x1 --link 20Mb/s --json", sys.executable, "-c", SEND, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["hosts"] == told["ranks"] == 2
-    assert told["wire_bytes_per_host"] > 2_500_000
+    report = json.loads(done.stdout)
+    assert report["hosts"] == report["ranks"] == 2
+    assert report["wire_bytes_per_host"] > 2_500_000
     # A second, minus the burst, from before the first byte is sent until the last one is read: no machine is faster.
     begin, end = (float((tmp_path / name).read_text()) for name in ("begin", "end"))
     assert end - begin > 0.9

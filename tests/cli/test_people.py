@@ -124,30 +124,30 @@ def test_every_codec_has_a_description(folder):
     names = [c["name"] for c in json.loads(run("codecs --json", folder).stdout)["codecs"]]
     assert len(names) > 25
     for name in names:
-        told = json.loads(run(f"codecs {name} --json", folder).stdout)
-        assert told["name"] == told["spec"] == name
-        assert told["when"]
-        assert told["studied"] or "not in the study" in run(f"codecs {name}", folder).stdout
-        assert told["strategies"]
+        report = json.loads(run(f"codecs {name} --json", folder).stdout)
+        assert report["name"] == report["spec"] == name
+        assert report["when"]
+        assert report["studied"] or "not in the study" in run(f"codecs {name}", folder).stdout
+        assert report["strategies"]
 
 
 def test_codec_recommendations_match_the_page(folder):
     """The text must come from the page, and not from a codec's traits, which would suit topk to every optimizer."""
     page = (ROOT / "docs/start/choosing.md").read_text()
     columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
-    told = json.loads(run("codecs topk --json", folder).stdout)
+    report = json.loads(run("codecs topk --json", folder).stdout)
     cells = dict(zip((c.strip() for c in columns.split("|")), (c.strip() for c in row.split("|")), strict=True))
-    assert told["studied"] == {name: cells[name] for name in ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW")}
-    have = told["when"].split(" (where ")[0]
+    assert report["studied"] == {name: cells[name] for name in ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW")}
+    have = report["when"].split(" (where ")[0]
     assert "`topk`" in re.search(rf"^\| {re.escape(have)} \|(.*)\|$", page, re.MULTILINE)[1]
 
 
 def test_advice_is_for_the_settings_and_agrees_with_the_study(folder):
     """`tithe codecs eden:bits=3` must not name rows of the page with other settings of eden."""
-    told = json.loads(run("codecs eden:bits=3 --json", folder).stdout)
-    assert "plain SGD" not in told["when"]
-    assert "torch's own AdamW (where 0.01 nats are little)" in told["when"]
-    assert told["studied"]["AdamW"] == "yes"
+    report = json.loads(run("codecs eden:bits=3 --json", folder).stdout)
+    assert "plain SGD" not in report["when"]
+    assert "torch's own AdamW (where 0.01 nats are little)" in report["when"]
+    assert report["studied"]["AdamW"] == "yes"
     few = json.loads(run("codecs eden:bits=2 --json", folder).stdout)
     assert "AdamW" not in few["when"] and few["studied"]["AdamW"].startswith("no")
     assert run("codecs eden:bits=1.6", folder).stdout.count("at the defaults of eden:") == 1
@@ -165,8 +165,8 @@ def test_group_without_a_verb_gives_the_usage_error(folder):
 
 def test_every_option_and_verb_is_described_by_a_whole_phrase(folder):
     for verb in json.loads(run("help --json", folder).stdout)["verbs"]:
-        for said in [verb, *verb["arguments"], *verb["options"]]:
-            assert not re.match(r"(of|that|so many|each|until|further) (?!policies|settings)", said["doc"]), said
+        for entry in [verb, *verb["arguments"], *verb["options"]]:
+            assert not re.match(r"(of|that|so many|each|until|further) (?!policies|settings)", entry["doc"]), entry
         assert re.match(r"[a-z]+ ", verb["doc"]) and verb["doc"].split()[0] not in ("what", "the", "a", "all"), verb
 
 
@@ -179,8 +179,8 @@ def complete(folder, *words):
     script = folder / "completion.bash"
     script.write_text(run("completion bash", folder).stdout)
     line = " ".join(shlex.quote(w) for w in ("tithe", *words))
-    said = "printf '%s\\n' \"${COMPREPLY[@]}\""
-    code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tithe_words; {said}"
+    printed = "printf '%s\\n' \"${COMPREPLY[@]}\""
+    code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tithe_words; {printed}"
     done = subprocess.run(["bash", "-c", code], cwd=folder, capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr == ""
     return done.stdout.split()
@@ -222,19 +222,19 @@ def typed_in_zsh(folder, way, line):
     shell = subprocess.Popen(["zsh", "-i"], cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs,
                              start_new_session=True)  # fmt: skip
     os.close(theirs)
-    told = b""
+    output = b""
     try:
         for text, answer in (("", b"ready>"), (f"{line}\t\n", b"asked: [^!]*!")):
             os.write(ours, text.encode())
             deadline = time.monotonic() + 60
-            while not re.search(answer, told):
-                assert time.monotonic() < deadline and select.select([ours], [], [], 60)[0], told
-                told += os.read(ours, 1000)
+            while not re.search(answer, output):
+                assert time.monotonic() < deadline and select.select([ours], [], [], 60)[0], output
+                output += os.read(ours, 1000)
     finally:
         shell.kill()
         shell.wait()
         os.close(ours)
-    return re.search(rb"asked: ([^!]*)!", told)[1].decode()
+    return re.search(rb"asked: ([^!]*)!", output)[1].decode()
 
 
 @needs("zsh")
@@ -295,20 +295,20 @@ def test_progress_line_appears_only_on_a_terminal(folder):
     ours, theirs = pty.openpty()
     command = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
-    told = b""
+    output = b""
     deadline = time.monotonic() + 60
-    while b"pairs" not in told and time.monotonic() < deadline:
-        told += os.read(ours, 1000)
+    while b"pairs" not in output and time.monotonic() < deadline:
+        output += os.read(ours, 1000)
     command.send_signal(signal.SIGINT)
     while True:
         try:
-            told += os.read(ours, 1000)
+            output += os.read(ours, 1000)
         except OSError:  # the other end is closed
             break
     command.wait(timeout=300)
     os.close(ours)
-    assert re.search(rb"tithe bench codec: \d+ of 100000 pairs, \d+ s", told), told
-    assert told.endswith(b"\r\x1b[Ktithe: interrupted\r\n"), told
+    assert re.search(rb"tithe bench codec: \d+ of 100000 pairs, \d+ s", output), output
+    assert output.endswith(b"\r\x1b[Ktithe: interrupted\r\n"), output
     command = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     time.sleep(4)
     command.send_signal(signal.SIGINT)

@@ -130,8 +130,8 @@ def test_exception_for_one_fragment_is_kept(tmp_path):
 def test_exception_by_key_is_kept():
     answer = report(f"{SLOW} --allow onebit --allow 'bert.embeddings.*: fp8' --why")
     for row in answer["why"]:
-        told_of = [row["choice"], *(a["option"] for a in row["alternatives"])]
-        codecs = {option.replace("@", " ").split(" ")[0] for option in told_of}
+        listed = [row["choice"], *(a["option"] for a in row["alternatives"])]
+        codecs = {option.replace("@", " ").split(" ")[0] for option in listed}
         special = row["first"].startswith("bert.embeddings.")
         assert codecs <= ({"fp8", "fp32", "zip"} if special else {"onebit", "fp32", "bf16", "zip"})
         if row["first"] == "bert.embeddings.word_embeddings.weight":
@@ -259,8 +259,8 @@ def test_the_page_has_names_a_legend_and_a_time_axis(tmp_path):
     buckets = [row for row in rows if row[2] in names]
     assert sum(int(count) for _, count, _, _ in buckets) == len(names) == 10
     for row in ("encoding", "messages", "merging"):
-        told_of = {int(b) for b in re.findall(rf"<title>{row} of bucket (\d+): [\d.]+ to [\d.]+ ms", pictures[0])}
-        assert told_of == {int(b) for b, *_ in buckets}, row
+        listed = {int(b) for b in re.findall(rf"<title>{row} of bucket (\d+): [\d.]+ to [\d.]+ ms", pictures[0])}
+        assert listed == {int(b) for b, *_ in buckets}, row
 
 
 def test_same_query_gives_the_same_plan():

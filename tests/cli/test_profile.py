@@ -112,9 +112,9 @@ def test_dead_launched_rank_is_named_and_no_file_written(tmp_path):
     time.sleep(0.5)
     second.kill()
     second.wait()
-    _, told_by_first = first.communicate(timeout=120)
+    _, first_errors = first.communicate(timeout=120)
     assert first.returncode == 1
-    assert "rank 1" in told_by_first
+    assert "rank 1" in first_errors
     assert list(tmp_path.iterdir()) == []
 
 

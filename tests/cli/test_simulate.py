@@ -198,7 +198,7 @@ MODEL = '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n%s]}\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR.replace("row", "raw") % ("w", 8, 1)]), "m.json:5: tensor 1"),
         (MODEL % ",\n".join([TENSOR % ("v", 8, 1), TENSOR % ("w", '"8"', 1)]), "m.json:5: tensor 1: it needs"),
@@ -208,9 +208,9 @@ MODEL = '{"model": "m",\n"forward_ms": 1,\n"tensors": [\n%s]}\n'
         ("import torch\n", "m.json:1: not a list of a model"),
     ],
 )
-def test_model_errors_name_the_line(text, said, tmp_path):
+def test_model_errors_name_the_line(text, expected, tmp_path):
     (tmp_path / "m.json").write_text(text)
-    refused("simulate --model ./m.json --link 1Gb/s --ranks 2", 2, said, folder=tmp_path)
+    refused("simulate --model ./m.json --link 1Gb/s --ranks 2", 2, expected, folder=tmp_path)
 
 
 def test_unwritable_output_is_refused_before_simulation(tmp_path):
@@ -320,12 +320,12 @@ def test_every_prediction_has_a_band_from_the_table_of_truth():
 
 def test_unmeasured_sizes_use_defaults_and_are_reported():
     line = "simulate --model hdc --link 1Gb/s --ranks 2 --codec dragonn --strategy gather --compare bf16"
-    said = report(line)
-    assert said["assumed_sizes"] == ["dragonn"]
+    answer = report(line)
+    assert answer["assumed_sizes"] == ["dragonn"]
     assert "sizes of dragonn depend on the gradients" in run(line).stdout
     # A hundredth of the values, each with its index, minus the values whose slot is taken: not four times that.
     whole = 1149010 * 8 * 0.01
-    assert 0.7 * whole < said["settings"][0]["bytes_sent_per_rank"] < 1.1 * whole
+    assert 0.7 * whole < answer["settings"][0]["bytes_sent_per_rank"] < 1.1 * whole
 
 
 def test_hosts_of_several_ranks_without_a_file():

@@ -54,7 +54,7 @@ double bias_on(const Floats& x, const Sends& sends) {
   return most;
 }
 
-double most_bias(const Sends& sends) {
+double max_bias(const Sends& sends) {
   double most = 0;
   for (const Shape shape : {Shape::kGaussian, Shape::kLaplace, Shape::kConstant})
     most = std::max(most, bias_on(draws::of(shape, kN), sends));
@@ -69,7 +69,7 @@ Sends by(const Codec& codec, const Settings& settings) {
 class BiasSuite : public testing::TestWithParam<ErrorCase> {};
 
 TEST_P(BiasSuite, UnbiasedWhereClaimed) {
-  EXPECT_LE(most_bias(by(*GetParam().codec, GetParam().settings)), 6);
+  EXPECT_LE(max_bias(by(*GetParam().codec, GetParam().settings)), 6);
 }
 
 std::vector<ErrorCase> claimed() {
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, BiasSuite, testing::ValuesIn(claimed()), kName)
 
 TEST(BiasSuiteSelfTest, FindsTheBiasOfTopk) {
   const Codec& topk = *find_codec("topk");
-  EXPECT_GT(most_bias(by(topk, defaults(topk))), 6);
+  EXPECT_GT(max_bias(by(topk, defaults(topk))), 6);
 }
 
 // The negative controls: each unbiased codec with an added bias.

@@ -140,9 +140,9 @@ TEST(BucketOrder, MinorityIsNamed) {
 TEST(BucketOrder, OfTwoRanksTheSecondIsNamed) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Case told = c;
-    told.says = "";
-    run(open_loop(2), options("auto", 1), told, 1);
+    Case accepted = c;
+    accepted.says = "";
+    run(open_loop(2), options("auto", 1), accepted, 1);
   }
 }
 

@@ -110,16 +110,16 @@ TEST_P(CodecSuite, AdditiveMergeIsDecodeThenAdd) {
   constexpr Data kAll[] = {Data::kHeavy, Data::kSparse, Data::kTies, Data::kGaussian, Data::kZeros};
   const std::span<const Data> some = std::span(kAll).first(n > kLargestOfAll ? 3 : std::size(kAll));
   constexpr float kDivides[] = {1.0F, 3.0F, 4.0F};
-  constexpr std::size_t kMost = 5;
+  constexpr std::size_t kMaxPayloads = 5;
   for (std::size_t d = 0; d < some.size(); ++d) {
     const Data data = some[d];
     SCOPED_TRACE(name(data));
     const Floats onto = values(data, n, 5);
     std::vector<Payload> payloads;
     std::vector<Floats> decoded;
-    for (const Row& row : some_for(n, {some.size(), kMost, std::size(kBases), std::size(kDivides)})) {
+    for (const Row& row : some_for(n, {some.size(), kMaxPayloads, std::size(kBases), std::size(kDivides)})) {
       if (row[0] != d) continue;
-      for (auto p = static_cast<unsigned>(payloads.size()); p < kMost; ++p) {
+      for (auto p = static_cast<unsigned>(payloads.size()); p < kMaxPayloads; ++p) {
         payloads.push_back(encode(data, 10 + p).payload);
         decoded.push_back(decode_one(payloads.back()));
       }

@@ -155,9 +155,9 @@ TEST(SessionElastic, UnknownResidualsAreBooked) {
   });
   after.each([&](Rank r) { rounds(after[r], r, 2, 4); });
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(after[r].stats().ranks_lost, 2U);
-  const auto said = after[0].messages();
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(has(said[0], "which are unknown: 'b', 'c'")) << said[0];
+  const auto messages = after[0].messages();
+  ASSERT_EQ(messages.size(), 1U);
+  EXPECT_TRUE(has(messages[0], "which are unknown: 'b', 'c'")) << messages[0];
 }
 
 TEST(SessionElastic, DroppedResidualsAreBookedByTensor) {

@@ -51,15 +51,15 @@ TEST_P(ErrorSuite, ErrorIsAtMostTheStatedBound) {
       double stated = codec.traits.contraction ? codec.traits.contraction(settings, n) : 1.0;
       if (shape == Shape::kDenormal) stated = std::max(stated, 1.0);  // a float's step is not small there
       std::vector<double> losses;
-      const auto most_after = [&](int seeds) {
+      const auto max_after = [&](int seeds) {
         while (std::ssize(losses) < seeds)
           losses.push_back(loss(x, arrives(codec, settings, x, static_cast<std::uint64_t>(losses.size()))));
         const Mean m = mean_of(losses);
         return m.mean - 6 * m.deviation;
       };
       // If a few values hold most of the energy, few draws select none of them, and the observed deviation is 0 too.
-      if (most_after(kSeeds) <= stated * (1 + 1e-5)) continue;
-      EXPECT_LE(most_after(64 * kSeeds), stated * (1 + 1e-5));
+      if (max_after(kSeeds) <= stated * (1 + 1e-5)) continue;
+      EXPECT_LE(max_after(64 * kSeeds), stated * (1 + 1e-5));
     }
 }
 

@@ -193,13 +193,13 @@ struct Trouble {
   bool everywhere, all_ranks;
   bool drops() const { return !std::isfinite(value); }
 };
-constexpr float kMost = std::numeric_limits<float>::max();
+constexpr float kMaxFloat = std::numeric_limits<float>::max();
 constexpr Trouble kTroubles[] = {
     {std::numeric_limits<float>::quiet_NaN(), false, false},
     {-std::numeric_limits<float>::infinity(), false, true},
-    {kMost, false, false},
-    {-kMost, false, true},
-    {kMost / 2, true, true},
+    {kMaxFloat, false, false},
+    {-kMaxFloat, false, true},
+    {kMaxFloat / 2, true, true},
     {1.2e38F, true, false},
     {1e19F, true, true},
 };

@@ -66,15 +66,15 @@ std::vector<Status> run(const Combination& c, Rank forger, Forgery what) {
                                       .hosts = c.hosts,
                                       .spec = c.law.spec,
                                       .rules = c.law.rules});
-  std::vector<Status> said(static_cast<std::size_t>(c.world));
+  std::vector<Status> statuses(static_cast<std::size_t>(c.world));
   ranks.each([&](Rank r) {
-    Status& status = said[static_cast<std::size_t>(r)];
+    Status& status = statuses[static_cast<std::size_t>(r)];
     for (int round = 0; round < 2 && status.ok(); ++round) {
       testing::Values grad = testing::gradients({&kValues, 1}, testing::Data::kGaussian, r, round);
       status = testing::synchronise(ranks[r], {&kValues, 1}, grad);
     }
   });
-  return said;
+  return statuses;
 }
 
 class ForgedFramesSuite : public ::testing::TestWithParam<Combination> {};
@@ -82,9 +82,9 @@ class ForgedFramesSuite : public ::testing::TestWithParam<Combination> {};
 // Modified bytes may be valid by chance, and NaN may drop the round; a rejected payload is attributed to its creator.
 TEST_P(ForgedFramesSuite, RefusedPayloadNamesItsSource) {
   for (Rank forger = 0; forger < GetParam().world; ++forger) {
-    const std::vector<Status> said = run(GetParam(), forger, Forgery::kPayload);
+    const std::vector<Status> statuses = run(GetParam(), forger, Forgery::kPayload);
     for (Rank r = 0; r < GetParam().world; ++r) {
-      const Status& s = said[static_cast<std::size_t>(r)];
+      const Status& s = statuses[static_cast<std::size_t>(r)];
       if (r == forger || s.ok()) continue;
       EXPECT_EQ(s.code(), Code::kCorrupt) << text(s);
       EXPECT_EQ(s.peer(), forger) << "rank " << r << ": " << text(s);
@@ -93,10 +93,10 @@ TEST_P(ForgedFramesSuite, RefusedPayloadNamesItsSource) {
 }
 
 TEST_P(ForgedFramesSuite, FrameWithAFalseSourceNamesItsSender) {
-  const std::vector<Status> said = run(GetParam(), 1, Forgery::kSource);
+  const std::vector<Status> statuses = run(GetParam(), 1, Forgery::kSource);
   for (const Rank r : {0, 2}) {
-    EXPECT_EQ(said[static_cast<std::size_t>(r)].code(), Code::kCorrupt);
-    EXPECT_EQ(said[static_cast<std::size_t>(r)].peer(), 1) << text(said[static_cast<std::size_t>(r)]);
+    EXPECT_EQ(statuses[static_cast<std::size_t>(r)].code(), Code::kCorrupt);
+    EXPECT_EQ(statuses[static_cast<std::size_t>(r)].peer(), 1) << text(statuses[static_cast<std::size_t>(r)]);
   }
 }
 
@@ -108,12 +108,12 @@ TEST_P(ForgedOverTransports, RanksThatGaveUpAreNotBlamed) {
   for (const Strategy* strategy : all_strategies()) {
     if (strategy->between == nullptr) continue;
     for (Rank forger = 0; forger < 4; ++forger) {
-      const std::vector<Status> said =
+      const std::vector<Status> statuses =
           run({{"onebit", *parse_spec("onebit")}, strategy, GetParam(), 4, true, "2x2"}, forger,
               Forgery::kSource);
       for (Rank r = 0; r < 4; ++r) {
         if (r == forger) continue;
-        const Status& s = said[static_cast<std::size_t>(r)];
+        const Status& s = statuses[static_cast<std::size_t>(r)];
         EXPECT_EQ(s.code(), Code::kCorrupt) << strategy->name << ", rank " << r << ": " << text(s);
         EXPECT_EQ(s.peer(), forger) << strategy->name << ", rank " << r << ": " << text(s);
       }

@@ -192,7 +192,7 @@ TEST(Liveness, UnrequestedMessagesDoNotResetTheTimeout) {
 // An unlimited number of cards would use unlimited memory: 193,000 of them took 284 MB.
 TEST(Liveness, RoundStatusesAreBounded) {
   UnknownPeer s({.codec = "fp32", .timeout = 20s}, false);
-  for (std::uint32_t k = 0; k <= engine::kMostCardsAhead; ++k)
+  for (std::uint32_t k = 0; k <= engine::kMaxCardsAhead; ++k)
     s.say(engine::write_card({.number = k, .world = 2, .codec = "x", .strategy = "y"}, kPeer, s.frame));
   Status end;
   for (const auto until = Clock::now() + 20s; end.ok() && Clock::now() < until;) end = s.session->commit();

@@ -138,9 +138,9 @@ void expect_recovery(const SessionOptions& options, int world, const Spike& spik
   }
   std::size_t lines = 0;
   for (Rank r = 0; r < world; ++r) {
-    const std::vector<std::string> said = all[r].messages();
-    lines += said.size();
-    for (const std::string& line : said)
+    const std::vector<std::string> messages = all[r].messages();
+    lines += messages.size();
+    for (const std::string& line : messages)
       for (const std::string& word :
            {std::string("'values"), "rank " + std::to_string(r), std::string("is dropped")})
         EXPECT_NE(line.find(word), std::string::npos) << line;

@@ -24,7 +24,7 @@ namespace tithe::fuzz {
 namespace {
 
 constexpr std::size_t kHead = 8;
-constexpr std::size_t kMostValues = 5000;  // crosses blocks of 2048; larger n only slow the search down
+constexpr std::size_t kMaxValues = 5000;  // crosses blocks of 2048; larger n only slow the search down
 constexpr float kUntouched = -12345.5F;
 constexpr float kMayBeReported = 0x1p110F;  // for codecs whose ledger is not exact near the largest float
 
@@ -177,7 +177,7 @@ void run_codec(const Codec& codec, ByteView input) {
   if (input.size() < kHead) return;
   const ByteView head = input.first(kHead);
   const ByteView tail = input.subspan(kHead);
-  const std::size_t n = wire::get<std::uint16_t>(head.data()) % kMostValues;
+  const std::size_t n = wire::get<std::uint16_t>(head.data()) % kMaxValues;
   if (head[2] % 2 == 0)
     decode_any(codec, head, tail, n);
   else

@@ -24,7 +24,7 @@ namespace tithe::fuzz {
 namespace {
 
 constexpr std::size_t kHead = 8;
-constexpr std::size_t kMostValues = 5000;
+constexpr std::size_t kMaxValues = 5000;
 constexpr int kRanks = 3;
 constexpr std::size_t kSeedSizes[] = {0, 1, 9, 300, 2100};
 
@@ -35,7 +35,7 @@ bool same_bits(const Floats& a, const Floats& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
 }
 
-struct Asked {
+struct CombineCase {
   const Codec& codec;
   std::uint8_t phase;
   std::size_t n;
@@ -44,12 +44,12 @@ struct Asked {
   ByteView tail;
 };
 
-Asked asked(ByteView input) {
+CombineCase case_of(ByteView input) {
   const auto codecs = all_codecs();
   const Codec& codec = *codecs[input[0] % codecs.size()];
   return {codec,
           static_cast<std::uint8_t>(input[1] % codec.phases.size()),
-          wire::get<std::uint16_t>(&input[2]) % kMostValues,
+          wire::get<std::uint16_t>(&input[2]) % kMaxValues,
           input[4],
           input[5],
           input.subspan(kHead)};
@@ -120,7 +120,7 @@ struct Made {
 
 void combine_any(ByteView input) {
   if (input.size() < kHead) return;
-  const Asked a = asked(input);
+  const CombineCase a = case_of(input);
   const Phase& phase = a.codec.phases[a.phase];
   if (!phase.combines()) return;
   const Payload context = context_of(a.codec, a.phase, a.n), in(a.tail.begin(), a.tail.end());
@@ -161,7 +161,7 @@ void combine_any(ByteView input) {
 
 void context_any(ByteView input) {
   if (input.size() < kHead) return;
-  const Asked a = asked(input);
+  const CombineCase a = case_of(input);
   if (a.phase == 0) return;
   const Payload context(a.tail.begin(), a.tail.end());
   const Settings settings = defaults(a.codec);
@@ -209,7 +209,7 @@ void context_any(ByteView input) {
 
 void list_any(ByteView input) {
   if (input.size() < kHead) return;
-  const Asked a = asked(input);
+  const CombineCase a = case_of(input);
   const std::uint8_t last = phases::last_phase(a.codec);
   const Payload context = context_of(a.codec, last, a.n);
   Call call = call_for(a.codec, last, context);

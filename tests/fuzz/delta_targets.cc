@@ -59,7 +59,7 @@ void decode_any(ByteView bytes) {
   if (simd != reference) fail("delta: SIMD and the reference decode different weights");
   Weights again(n);
   if (!delta::decode(format, before, encoded(format, before, simd), again).ok() || again != simd)
-    fail("delta: decoded weights do not survive another encode and decode");
+    fail("delta: encoding and decoding the decoded weights changes them");
 }
 
 void encode_any(ByteView bytes) {
@@ -81,7 +81,7 @@ void encode_any(ByteView bytes) {
     Input room(payload.size());
     const Result<std::size_t> size = delta::unpack(words, room);
     if (!size.ok() || *size != payload.size() || room != payload)
-      fail("delta: packed words are another payload");
+      fail("delta: packing the words gives a different payload");
   }
 }
 
@@ -90,8 +90,8 @@ void unpack_any(ByteView bytes) {
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), sizeof(float) * words.size());
   Input room(3 * words.size());
   const Result<std::size_t> size = delta::unpack(words, room);
-  if (!size.ok() && size.status().code() != Code::kCorrupt) fail("delta: unpack does not say corrupt");
-  if (size.ok() && *size > room.size()) fail("delta: unpack writes more than its room");
+  if (!size.ok() && size.status().code() != Code::kCorrupt) fail("delta: unpack does not return kCorrupt");
+  if (size.ok() && *size > room.size()) fail("delta: unpack writes past the end of its buffer");
 }
 
 Target decode_target() {

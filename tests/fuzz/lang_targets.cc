@@ -36,19 +36,21 @@ bool agree(const Codec& codec, Call& call, const std::vector<float>& grad, Input
     Input payload(phase.bound(call.settings, n));
     const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, nullptr, n}, payload);
     if (!done.ok() && done.status().code() != Code::kUnsupported)
-      fail("a phase's encode says " + done.status().what());
+      fail("encode of a phase failed: " + done.status().what());
     if (!done.ok() || !done->finite) return false;
-    if (done->bytes > payload.size()) fail("a phase writes more than its bound");
+    if (done->bytes > payload.size()) fail("encode of a phase wrote more than its bound");
     payload.resize(done->bytes);
-    if (const Status s = impl.check(call, n, payload); !s.ok()) fail("a phase refuses its own: " + s.what());
+    if (const Status s = impl.check(call, n, payload); !s.ok())
+      fail("a phase refuses its own payload: " + s.what());
     if (phase.combines()) {
       Input acc = payload, changed = payload;
-      if (!impl.combine(call, n, acc, payload, nullptr).ok()) fail("a phase does not combine with its own");
-      if (!impl.check(call, n, acc).ok()) fail("a phase refuses what its payloads combine to");
+      if (!impl.combine(call, n, acc, payload, nullptr).ok())
+        fail("a phase cannot combine two of its own payloads");
+      if (!impl.check(call, n, acc).ok()) fail("a phase refuses the combination of its payloads");
       if (!changed.empty()) changed[n % changed.size()] ^= 1;
       Input other = payload;
       if (impl.combine(call, n, other, changed, nullptr).ok() && !impl.check(call, n, other).ok())
-        fail("a phase combines to what it refuses");
+        fail("a phase accepts payloads whose combination it refuses");
       payload = acc;
     }
     context = std::move(payload);
@@ -71,22 +73,22 @@ void run_program(const lang::LoadedProgram& program, std::uint32_t seed) {
     Input payload(codec.phases.back().bound(call.settings, n));
     const Result<Encoded> done = impl.encode(call, {grad.data(), nullptr, left.data(), n}, payload);
     if (!done.ok() && done.status().code() != Code::kUnsupported)
-      fail("a program's encode says " + done.status().what());
+      fail("encode of a program failed: " + done.status().what());
     if (!done.ok() || !done->finite) continue;
-    if (done->bytes > payload.size()) fail("a program writes more than its bound");
+    if (done->bytes > payload.size()) fail("encode of a program wrote more than its bound");
     payload.resize(done->bytes);
     if (const Status s = impl.check(call, n, payload); !s.ok())
-      fail("a program refuses its own: " + s.what());
+      fail("a program refuses its own payload: " + s.what());
     const std::vector<ByteView> views{ByteView(payload)};
     if (const Status s = impl.decode(call, views, {}, out); !s.ok())
-      fail("a program cannot decode its own: " + s.what());
+      fail("a program cannot decode its own payload: " + s.what());
     for (std::size_t i = 0; i < n; ++i)
       if (left[i] != grad[i] - out[i])
         fail(fmt::format("value {}: {} taken, {} sent, {} left", i, grad[i], out[i], left[i]));
     if (!payload.empty()) payload[seed % payload.size()] ^= static_cast<std::uint8_t>(1U << seed % 8);
     const std::vector<ByteView> changed{ByteView(payload)};
     const bool accepted = impl.check(call, n, payload).ok();
-    if (impl.decode(call, changed, {}, out).ok() != accepted) fail("a program's check and decode differ");
+    if (impl.decode(call, changed, {}, out).ok() != accepted) fail("check and decode of a program differ");
   }
 }
 
@@ -95,7 +97,7 @@ void run_text(ByteView bytes) {
   const lang::Source source{"fuzz.codec", std::string(bytes.begin(), bytes.end())};
   lang::Problems problems;
   const auto program = lang::compile(source, problems);
-  if ((program == nullptr) != problems.any()) fail("a program without problems, or problems without a word");
+  if ((program == nullptr) != problems.any()) fail("neither a program nor a problem, or both");
   if (program == nullptr) {
     if (problems.text(source).empty()) fail("a problem without text");
     return;
@@ -104,7 +106,7 @@ void run_text(ByteView bytes) {
   for (std::size_t p = 0; p < program->phases.size(); ++p) {
     const lang::Combination& of = program->of(settings, p);
     if (lang::no_kernels(of, settings) == nullptr && lang::cuda_file(of).empty())
-      fail("kernels without a text");
+      fail("generated kernels are empty");
   }
   run_program(*program, static_cast<std::uint32_t>(bytes.size()));
 }

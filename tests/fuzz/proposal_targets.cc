@@ -58,7 +58,7 @@ void hear_proposals(ByteView bytes, Rank me) {
           (void)reconfiguration.write_more(peer, identity, out);
     }
     if (!s.ok() && (s.code() != Code::kCorrupt || s.peer() != peer))
-      fail("a proposal's trouble names somebody else");
+      fail("the error of a proposal names another rank than its sender");
     if (!s.ok()) return;  // the session ends
   }
 }

@@ -39,22 +39,23 @@ Input with_right_frame(ByteView bytes) {
 
 void read_frame(const Input& bytes) {
   Result<ParsedFrame> parsed = parse_frame(bytes);
-  if (Result<ParsedFrame> told = parse_frame(bytes, Reading{.checksum = Cover::kHeader}); told.ok()) {
-    if (parsed.ok()) fail("parse_frame takes a frame for both kinds");
-    parsed = std::move(told);
+  if (Result<ParsedFrame> header_only = parse_frame(bytes, Reading{.checksum = Cover::kHeader});
+      header_only.ok()) {
+    if (parsed.ok()) fail("parse_frame accepts a frame under both covers of the checksum");
+    parsed = std::move(header_only);
   }
   if (!parsed.ok()) {
     const Code code = parsed.status().code();
     if (code != Code::kCorrupt && code != Code::kMismatch)
-      fail(fmt::format("parse_frame says {}", name(code)));
+      fail(fmt::format("parse_frame fails with {}", name(code)));
     return;
   }
   const FrameHeader& h = parsed->header;
   if (parsed->payload.size() != bytes.size() - kFrameHeaderBytes || h.payload_bytes != parsed->payload.size())
     fail("parse_frame: payload is not the rest of the frame");
   Input again = bytes;
-  if (!seal_frame(h, again).ok() || again != bytes) fail("seal_frame writes another frame than was parsed");
-  if (!check_frame(h, h, parsed->payload.size()).ok()) fail("check_frame refuses what is expected");
+  if (!seal_frame(h, again).ok() || again != bytes) fail("seal_frame does not reproduce the parsed frame");
+  if (!check_frame(h, h, parsed->payload.size()).ok()) fail("check_frame refuses the expected header");
   std::vector<ByteView> parts(kMaxParts);
   if (const Status s = split_parts(*parsed, parts); s.ok()) {
     const std::uint8_t* end = bytes.data() + bytes.size();
@@ -62,7 +63,7 @@ void read_frame(const Input& bytes) {
     for (std::size_t k = 0; k < h.parts; ++k) {
       if (!parts[k].empty() &&
           (parts[k].data() < parsed->payload.data() || parts[k].data() + parts[k].size() > end))
-        fail("split_parts: a part outside its frame");
+        fail("split_parts: a part is outside its frame");
       total += parts[k].size();
     }
     if (total != parsed->payload.size()) fail("split_parts: parts do not make up the payload");
@@ -123,15 +124,15 @@ Target choices_target() {
             if (!rules.ok()) {
               if (rules.status().code() != Code::kInvalid ||
                   printable(rules.status().what(), 4000) != rules.status().what())
-                fail("a refusal of rules that is not the caller's, or cannot be shown");
+                fail("refused rules: the code is not kInvalid, or the text is not printable");
               return;
             }
             const auto again = parse_rules(to_json(*rules));
-            if (!again.ok() || *again != *rules) fail("rules that were read are written as others");
+            if (!again.ok() || *again != *rules) fail("parsed rules are not written as the same rules");
             const auto made =
                 Choices::make(*rules, {.spec = *parse_spec("fp8"), .strategy = find_strategy("ring")});
             if (!made.ok() && made.status().code() != Code::kInvalid)
-              fail("rules are refused in another way");
+              fail("Choices::make fails with another code than kInvalid");
             if (made.ok()) (void)made->choice("layer.weight", 5000);
           },
           {text(R"({"*.bias": "fp32", "> 1M": "dgc:ratio=0.001", "=a*": {"priority": -3, "group": "g"}})"),
@@ -165,7 +166,7 @@ Input spelled(const engine::Control& control, const engine::ControlIdentity& ide
       case engine::ControlKind::kAnnouncement:
         return engine::write_announcement(control.announcement, identity, out);
     }
-    fail("a kind of control message that is none");
+    fail("read_control returns an unknown kind of message");
   };
   out.resize(write());
   return out;
@@ -179,21 +180,21 @@ void read_control_frame(const Input& bytes, Tags* tags) {
   if (!control.ok()) {
     if (control.status().peer() != (tags == nullptr ? 1 : Status::kNoPeer) &&
         control.status().code() != Code::kCorrupt)
-      fail("read_control names somebody else");
+      fail("read_control names another rank than the sender");
     return;
   }
   const engine::Farewell& f = control->farewell;
   if (control->kind == engine::ControlKind::kFarewell &&
       (f.blamed < -1 || f.blamed >= 4 || f.code == Code::kOk || f.code > Code::kCancelled))
-    fail("a farewell that no rank says");
+    fail("read_control accepts a farewell that no rank sends");
   if (printable(f.what, 400) != f.what || printable(control->card.codec, 400) != control->card.codec)
-    fail("a text that is not printable");
+    fail("read_control returns a text that is not printable");
   engine::ReplayWindow fresh;
   const Result<engine::Control> twice =
       engine::read_control(spelled(*control, {.me = 1, .world = 4, .tags = tags}), reader, 1, fresh);
   const engine::ControlIdentity plain{.me = 1, .world = 4};
   if (!twice.ok() || spelled(*twice, plain) != spelled(*control, plain))
-    fail("a control message is written as another one than was read");
+    fail("a control message is not reproduced by its writer");
 }
 
 Target control_target() {
@@ -267,7 +268,7 @@ Target tagged_target() {
         Input frame = copy_of(bytes);
         if (parse_frame(frame, tagger, Cover::kHeader).ok() &&
             std::find(seeds.begin(), seeds.end(), frame) == seeds.end())
-          fail("a frame passes that no rank made");
+          fail("a frame without a valid tag is accepted");
         Tags mine(kSession, 1);
         read_control_frame(frame, &mine);
         if (frame.size() < kFrameHeaderBytes + kFrameTrailerBytes) return;
@@ -285,7 +286,7 @@ Target tagged_target() {
         if (parsed.ok()) {
           Input again = body;
           if (!seal_frame(parsed->header, again, tagger, parsed->number, Cover::kFrame).ok() || again != body)
-            fail("seal_frame writes another tagged frame than was parsed");
+            fail("seal_frame does not reproduce the parsed tagged frame");
         }
         read_control_frame(body, &mine);
       },
@@ -314,18 +315,18 @@ Target meeting_target() {
             Handshake client = shake;
             static_cast<void>(read_challenge(bytes, client));
             if (const auto c = read_claim(bytes, shake); c && (c->world != 2 || c->rank != 1))
-              fail("a claim passes that nobody with the token made");
+              fail("a claim made without the token is accepted");
             if (const auto n = read_answer(bytes, shake, 2); n && *n > 2 * (kMaxBlobBytes + 4) + 64)
-              fail("an answer without measure");
+              fail("the stated size of an answer exceeds the limit");
             if (const auto blob = open_claim(bytes, shake); blob && *blob != Blob(7, 9))
-              fail("a box opens that was not sealed so");
+              fail("a claim opens that differs from the sealed one");
             static_cast<void>(open_answer(bytes, shake, 2));
             // The plain bytes of an answer, sealed like rank 0 would.
-            const auto told = open_answer(seal_for_client(shake, bytes), shake, 2);
-            if (told.ok() && told->size() != 2) fail("an answer of another world");
-            if (!told.ok() && (told.status().peer() < -1 || told.status().peer() >= 2 ||
-                               printable(told.status().what(), 2000) != told.status().what()))
-              fail("a refusal that rank 0 cannot have sent");
+            const auto opened = open_answer(seal_for_client(shake, bytes), shake, 2);
+            if (opened.ok() && opened->size() != 2) fail("an answer for another world size is accepted");
+            if (!opened.ok() && (opened.status().peer() < -1 || opened.status().peer() >= 2 ||
+                                 printable(opened.status().what(), 2000) != opened.status().what()))
+              fail("an answer's error has an invalid rank or an unprintable text");
           },
           {write_request(shake.client), write_challenge(shake), head(claim, kClaimBytes),
            behind(claim, kClaimBytes), head(answer, kAnswerBytes), behind(answer, kAnswerBytes),
@@ -343,7 +344,7 @@ Target hello_target() {
           [token, good, error](ByteView bytes) {
             Input blob = copy_of(bytes);
             const auto heard = read_peer_info(blob, 1, 2, token, kTransportVersion);
-            if (heard.ok() && blob != good) fail("a peer info passes that no rank wrote");
+            if (heard.ok() && blob != good) fail("an invalid peer info is accepted");
             constexpr std::size_t kEnd = 8 + kSecretBytes;
             if (blob.size() < kEnd) return;
             const std::size_t body = blob.size() - kEnd;
@@ -351,10 +352,10 @@ Target hello_target() {
             const Secret tag = derive(token, "tithe hello", {ByteView(blob).first(body + 8)});
             std::copy(tag.begin(), tag.end(), blob.end() - kSecretBytes);
             const auto right = read_peer_info(blob, 1, 2, token, kTransportVersion);
-            if (right.ok() && right->address.empty()) fail("an address without a byte");
+            if (right.ok() && right->address.empty()) fail("a peer info has an empty address");
             if (!right.ok() && (right.status().peer() != 1 ||
                                 printable(right.status().what(), 4000) != right.status().what()))
-              fail("a refusal that is not about rank 1, or cannot be shown");
+              fail("a refusal does not name rank 1, or its text is not printable");
           },
           {good, error}};
 }
@@ -368,7 +369,7 @@ Target state_target() {
   store.of("bias").loose_residual = {4, 5};
   store.of("bias").loose_memory = {0, 1};
   const engine::SavedHead saved{
-      .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .told = {}};
+      .rank = 1, .world = 4, .round = 9, .codec = "topk", .schedule = {}, .schedule_state = {}};
   const Input seed = engine::save(saved, store);
   const auto read = [](const Input& bytes) {
     engine::SavedHead head;
@@ -381,7 +382,7 @@ Target state_target() {
     feedback::ResidualStore::Map twice;
     if (written.size() > bytes.size() || !engine::load(written, head, twice).ok() ||
         twice.size() != kept.size())
-      fail("a state that was read cannot be written and read again");
+      fail("a state does not survive write and read");
   };
   return {"state",
           [read](ByteView bytes) {

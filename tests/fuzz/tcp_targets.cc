@@ -28,11 +28,11 @@ Target tcp_handshake_target() {
   return {"tcp_handshake",
           [request_bytes, challenge](ByteView bytes) {
             if (const auto k = tcp::read_request(bytes); k && input(tcp::write_request(*k)) != input(bytes))
-              fail("a request is written as another one than was read");
+              fail("a request is not reproduced by its writer");
             if (tcp::read_challenge(kKey, request_bytes, bytes) && input(bytes) != challenge)
-              fail("a challenge passes that nobody with the key made");
+              fail("a challenge made without the key is accepted");
             if (const auto p = tcp::read_endpoints(bytes); p.ok() && tcp::write_endpoints(*p) != input(bytes))
-              fail("places are written as others than were read");
+              fail("endpoints are not reproduced by their writer");
           },
           {request_bytes, challenge, input(tcp::claim(kKey, request_bytes, kNonce)),
            tcp::write_endpoints(
@@ -52,11 +52,12 @@ Target records_target() {
       [spelled](ByteView bytes) {
         const auto record = tcp::read_record(bytes);
         if (!record) return;
-        if (spelled(*record) != input(bytes)) fail("a record is written as another one than was read");
+        if (spelled(*record) != input(bytes)) fail("a record is not reproduced by its writer");
         const std::size_t behind = tcp::bytes_behind(*record);
-        if (behind > std::max(tcp::kWholeBytes, tcp::kMaxEdgeBytes)) fail("a record without measure");
+        if (behind > std::max(tcp::kWholeBytes, tcp::kMaxEdgeBytes))
+          fail("the size of a record exceeds the limit");
         if (record->kind == tcp::Kind::kLong && (record->n - behind) % tcp::kBodyUnit != 0)
-          fail("a body that is cut through a unit");
+          fail("a piece of a body ends within a unit");
       },
       {spelled({.kind = tcp::Kind::kWhole, .about = 7, .n = 4096}),
        spelled({.kind = tcp::Kind::kLong, .about = 7, .n = 4097}),
@@ -68,7 +69,7 @@ Target records_target() {
 Target tls_target() {
   std::string folder = (std::filesystem::temp_directory_path() / "tithe-fuzz-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr || !tcp::make_keys(folder + "/job", 2, std::chrono::hours(1)).ok())
-    fail("no certificates can be made");
+    fail("cannot make certificates");
   const auto load = [&](Rank rank) { return *tcp::Credentials::load(folder + "/job", rank); };
   const std::shared_ptr<const tcp::Credentials> host = load(0), caller = load(1);
   std::filesystem::remove_all(folder);
@@ -103,8 +104,8 @@ Target tls_target() {
                   return static_cast<std::ptrdiff_t>(n);
                 });
             std::uint8_t in[64];
-            if (end.handshake() == 1 || end.read(in) > 0) fail("a stranger passes");
-            if (answered > 16'384) fail("a stranger is answered without measure");
+            if (end.handshake() == 1 || end.read(in) > 0) fail("an unauthenticated client is accepted");
+            if (answered > 16'384) fail("an unauthenticated client gets too many bytes");
           },
           {hello}};
 }

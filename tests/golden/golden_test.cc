@@ -161,7 +161,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                     .waits_for = 3,
                                     .received = 70'000,
                                     .sent = 80'000,
-                                    .told = 6},
+                                    .messages_sent = 6},
                                    me, here));
   echo.resize(engine::write_echo({.of = 3,
                                   .spoke = true,
@@ -183,25 +183,26 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
   store.of("layer.weight").loose_memory = {7, 0, 255};
   store.of("layer.weight").loose_memory_kind = 0x1122334455667788;
   store.of("unsent.nothing").n = 4;
-  return {{"control_card.bin", card},
-          {"control_farewell.bin", farewell},
-          {"control_evidence.bin", evidence},
-          {"control_here.bin", here},
-          {"control_done.bin", done},
-          {"control_echo.bin", echo},
-          {"control_announcement.bin", announcement},
-          {"state.state", engine::save({.rank = 2,
-                                        .world = 4,
-                                        .round = 9,
-                                        .job = 0x8877665544332211,
-                                        .codec = "dgc:feedback=momentum",
-                                        .opened = "dgc",
-                                        .decided = "{}",
-                                        .link = "1Gb/s",
-                                        .schedule = "warmup:400+recover:0.05",
-                                        .told = {.learning_rate = 0.125, .least_loss = 0.75, .steps = 2},
-                                        .members = {"north", "east", "south", "west"}},
-                                       store)}};
+  return {
+      {"control_card.bin", card},
+      {"control_farewell.bin", farewell},
+      {"control_evidence.bin", evidence},
+      {"control_here.bin", here},
+      {"control_done.bin", done},
+      {"control_echo.bin", echo},
+      {"control_announcement.bin", announcement},
+      {"state.state", engine::save({.rank = 2,
+                                    .world = 4,
+                                    .round = 9,
+                                    .job = 0x8877665544332211,
+                                    .codec = "dgc:feedback=momentum",
+                                    .opened = "dgc",
+                                    .decided = "{}",
+                                    .link = "1Gb/s",
+                                    .schedule = "warmup:400+recover:0.05",
+                                    .schedule_state = {.learning_rate = 0.125, .min_loss = 0.75, .steps = 2},
+                                    .members = {"north", "east", "south", "west"}},
+                                   store)}};
 }
 
 TEST(Golden, EngineWritesAndReadsThem) {
@@ -240,7 +241,7 @@ TEST(Golden, EngineWritesAndReadsThem) {
   ASSERT_TRUE(engine::load(state, head, kept).ok());
   EXPECT_EQ(head.codec, "dgc:feedback=momentum");
   EXPECT_EQ(head.schedule, "warmup:400+recover:0.05");
-  EXPECT_EQ(head.told, (Schedule::State{0.125, 0.75, 2}));
+  EXPECT_EQ(head.schedule_state, (Schedule::State{0.125, 0.75, 2}));
   EXPECT_EQ(head.name(head.rank), "south");
   EXPECT_EQ(head.job, 0x8877665544332211U);
   EXPECT_EQ(kept.at("layer.bias").loose_velocity, (std::vector<float>{1.5F, 0.0F}));

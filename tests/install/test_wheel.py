@@ -88,11 +88,11 @@ def test_import_works_from_any_folder_and_gives_the_version(made, installed):
     assert run(python.with_name("tithe"), "--version", cwd=folder) == f"tithe {version}\n"
 
 
-def ways(tithe, folder):
-    """The transports that a command's UCX finds here."""
+def ucx_transports(tithe, folder):
+    """Returns the transports that the UCX of a command finds here."""
     doctor = json.loads(run(tithe, "doctor", "--json", cwd=folder))
     (ucx,) = (finding for finding in doctor["findings"] if finding["name"] == "ucx")
-    return {way.split("/")[0] for way in ucx["details"]["ways"]}
+    return {device.split("/")[0] for device in ucx["details"]["devices"]}
 
 
 def test_wheel_contains_ucx_and_its_modules(installed):
@@ -106,7 +106,7 @@ def test_wheel_contains_ucx_and_its_modules(installed):
     loaded = run(python, "-c", code, cwd=folder).split()
     assert len(loaded) == 3
     assert all(path.startswith(str(folder)) for path in loaded), "the machine's own libraries are not used"
-    wheel, build = (ways(tithe, folder) for tithe in (python.with_name("tithe"), BUILT))
+    wheel, build = (ucx_transports(tithe, folder) for tithe in (python.with_name("tithe"), BUILT))
     assert {"tcp", "posix"} <= wheel == build
     (modules,) = python.parents[1].glob("lib/python*/site-packages/tithe.libs/ucx")
     assert {path.name.split(".")[0] for path in modules.iterdir()} >= {"libuct_cma", "libuct_ib"}
@@ -148,7 +148,7 @@ def test_help_shows_the_arguments_of_attach(installed):
 def test_types_are_checked(installed):
     folder, _ = installed
     right = 'import tithe\n\nframe: bytes = tithe.encode("fp32", [1.0])\npeer: int | None = tithe.Error().peer\n'
-    for text, code, said in [
+    for text, code, expected in [
         (right, 0, "Success"),
         (right + "rank: str = tithe.Session.loop(1)[0].rank\n", 1, '"int", variable has type "str"'),
     ]:
@@ -158,7 +158,7 @@ def test_types_are_checked(installed):
             [*mypy, "--cache-dir", folder / "mypy", "typed.py"],
             capture_output=True, text=True, check=False, cwd=folder, env=CLEAN,
         )  # fmt: skip
-        assert (done.returncode, said in done.stdout) == (code, True), done.stdout + done.stderr
+        assert (done.returncode, expected in done.stdout) == (code, True), done.stdout + done.stderr
 
 
 def test_an_editable_install_follows_the_sources(made, tmp_path):

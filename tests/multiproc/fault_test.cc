@@ -31,7 +31,7 @@ struct Case {
   const char* strategy;
   const char* codec;
   int world;
-  const char* hosts = "";  // which ranks share one; what the transport finds where it is empty
+  const char* hosts = "";  // the ranks of each host; empty: as the transport detects them
 };
 
 std::string title(const ::testing::TestParamInfo<Case>& info) {
@@ -107,7 +107,7 @@ class Fault : public ::testing::TestWithParam<Case> {
   void SetUp() override {
     with_keys(GetParam().transport);
   }  // before ranks are forked: they share the certificates
-  // Rounds without end; tells the parent "round", and after the first trouble "code peer" and what it says.
+  // Runs rounds until one fails; prints "round" for each, and then "code peer" and the text of the error.
   // `leaver` closes its session in good order after its third round.
   void run_rounds(Rank me, const Reporter& parent, const SessionOptions& options, Rank leaver = -1) {
     Result<std::unique_ptr<Session>> session = join(GetParam(), me, scratch_.path(), options);
@@ -182,7 +182,7 @@ TEST_P(Fault, frozen_rank_is_named) {
   ranks.signal(victim, SIGSTOP);
   for (Rank r = 0; r < world; ++r)
     if (r != victim) expect_end(ranks, r, Code::kTimeout, victim, kPromised);
-  ranks.signal(victim, SIGCONT);  // it comes back to an empty world, and ends with an error too
+  ranks.signal(victim, SIGCONT);  // it continues in an empty world, and ends with an error too
   EXPECT_TRUE(ranks.line_with(victim, "trouble", kPatience).starts_with("trouble "));
   EXPECT_EQ(ranks.end(victim, kPatience), 0);
 }
@@ -217,7 +217,7 @@ TEST_P(Fault, requested_transports_are_used) {
 }
 
 // UCX ended a healthy rank's process by an assertion where it might not open another file. Low limits and just too low
-// ones: no process dies, and every rank learns which one it is, what is missing and what to do.
+// ones: no process dies, and every rank's error names the rank, the missing descriptors and the cure.
 TEST_P(Fault, too_few_descriptors_are_named) {
   if (!GetParam().transport.starts_with("ucx")) GTEST_SKIP() << "of UCX alone";
   const int world = GetParam().world;
@@ -232,11 +232,11 @@ TEST_P(Fault, too_few_descriptors_are_named) {
       parent.say(fmt::format("{} {}", name(session.status().code()), session.status().what()));
     });
     for (Rank r = 0; r < world; ++r) {
-      const std::string said = ranks.line(r, kPatience);
+      const std::string line = ranks.line(r, kPatience);
       EXPECT_TRUE(
-          said.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
-          << "rank " << r << ", " << free << " free: " << said;
-      EXPECT_NE(said.find(" allowed; run `ulimit -n "), std::string::npos) << said;
+          line.starts_with(r == 1 ? "io too few file descriptors" : "io rank 1: too few file descriptors"))
+          << "rank " << r << ", " << free << " free: " << line;
+      EXPECT_NE(line.find(" allowed; run `ulimit -n "), std::string::npos) << line;
       EXPECT_EQ(ranks.end(r, kPatience), 0) << "rank " << r << ", " << free << " free";
     }
   }
@@ -254,7 +254,7 @@ TEST_P(Fault, nothing_leaks) {
       Result<Ticket> ticket = (*session)->sync(tensors);
       if (!ticket.ok() || !(*session)->wait(*ticket).ok()) parent.say("trouble");
     };
-    // The kernel lists a thread for a moment after it was joined: what is there for good is what is always there.
+    // The kernel lists a thread for a moment after it was joined, so only threads that stay count.
     const auto lasting = [](const char* folder) {
       std::size_t least = count_files(folder);
       for (int look = 0; look < 20; ++look) {

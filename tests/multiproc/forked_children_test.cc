@@ -24,7 +24,7 @@ constexpr unsigned kChildLives = 120;
 
 struct Case {
   std::string transport;
-  // Rank 1 is in a pid namespace of its own, as ranks on other hosts are: nobody sees its process.
+  // Rank 1 is in a pid namespace of its own, as ranks on other hosts are, so no other rank can see its process.
   bool apart = false;
 };
 

@@ -88,7 +88,7 @@ class LargeWorld : public ::testing::TestWithParam<std::string> {
     launch.world = kWorld;
     launch.host = "127.0.0.1";
     launch.port = port_;
-    launch.timeout = 20s;  // what is promised
+    launch.timeout = 20s;  // the documented limit
     Result<std::unique_ptr<Transport>> t = open_transport(GetParam(), connect_options(launch));
     if (!t.ok()) return t.status();
     SessionOptions options;

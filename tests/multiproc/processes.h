@@ -42,7 +42,7 @@ class Scratch {
   std::string path_;
 };
 
-// How a rank tells the parent what it sees: lines of text.
+// A rank reports to its parent by lines of text.
 class Reporter {
  public:
   explicit Reporter(int fd) : fd_(fd) {}
@@ -90,7 +90,7 @@ class Processes {
   void signal(Rank r, int number) { kill(at(r).pid, number); }
   pid_t process(Rank r) { return at(r).pid; }
 
-  // The next line that rank r says; empty at its end, or when the time is over.
+  // The next line of rank r; empty at its end, or after the time limit.
   std::string line(Rank r, Seconds most) {
     Child& c = at(r);
     const auto deadline = Clock::now() + most;

@@ -93,7 +93,7 @@ def resumed(stage):
     return ends
 
 
-told = {}
+results = {}
 deepspeed.init_distributed(dist_backend="tithe", verbose=False)
 for stage in range(3):
     own, _ = train(engine_of(stage))
@@ -105,7 +105,7 @@ for stage in range(3):
     tithe.c10d.compress(engine.data_parallel_group, codec="fp8", min_values=64)
     lossy, losses = train(engine)
     stats = tithe.c10d.stats(engine.data_parallel_group)
-    told[stage] = {
+    results[stage] = {
         "own": own, "exact": exact, "rounds": rounds, "lossy": lossy, "first": losses[0], "last": losses[-1],
         "sent": stats["bytes_sent"], "dense": stats["dense_bytes"],
     }  # fmt: skip
@@ -114,10 +114,10 @@ exact, _ = train(stage_3("fp32")[0])
 engine, group = stage_3("eden:bits=4,scale=unbiased,feedback=none")
 lossy, losses = train(engine)
 stats = tithe.c10d.stats(group)
-told[3] = {
+results[3] = {
     "own": own, "exact": exact, "lossy": lossy, "first": losses[0], "last": losses[-1], "rounds": stats["rounds"],
     "sent": stats["bytes_sent"], "dense": stats["dense_bytes"],
 }  # fmt: skip
-told["resumed"] = resumed(2)
-print(json.dumps(told))
+results["resumed"] = resumed(2)
+print(json.dumps(results))
 torch.distributed.destroy_process_group()

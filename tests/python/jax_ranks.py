@@ -78,7 +78,7 @@ def averaging(session, dtype=jnp.float32, steps=5, **how):
 
 
 def exact(session):
-    told = {}
+    results = {}
     for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
         params, _ = averaging(session, dtype)
         optimizer = optax.sgd(0.5)
@@ -86,9 +86,9 @@ def exact(session):
         state = optimizer.init(alone)
         for number in range(5):
             alone, state = step(alone, state, number)
-        told[dtype.__name__] = [digest(params), digest(alone)]
+        results[dtype.__name__] = [digest(params), digest(alone)]
         session.restore(opened)  # sizes are equal and types change, as in a new session
-    return told
+    return results
 
 
 def lossy(session):
@@ -98,18 +98,18 @@ def lossy(session):
 
 def typed(session):
     """Compares the typed XLA call with the callback: equal bits in both types, a large residual; its errors."""
-    told = {}
+    results = {}
     for dtype in (jnp.bfloat16, jnp.float16):  # bfloat16 is sent as float32
         ends = []
         for how in ({}, {"ffi": True}):
             params, losses = averaging(session, dtype, steps=3, **how)
             ends.append([digest(params), losses, hashlib.sha256(session.state()).hexdigest()])
             session.restore(opened)
-        told[dtype.__name__] = ends
+        results[dtype.__name__] = ends
     grads = [jnp.ones((4, 1000)), jnp.zeros(0)]
     outside = tithe.jax.averaged(session, grads, ffi=True)
     again = tithe.jax.averaged(session, grads, ffi=True)
-    told["outside"] = [float(outside[0].sum() + again[0].sum()), float(grads[0].sum()), outside[1].shape]
+    results["outside"] = [float(outside[0].sum() + again[0].sum()), float(grads[0].sum()), outside[1].shape]
     step = jax.jit(lambda g: tithe.jax.averaged(session, g, ffi=True))
     step({"a": jnp.ones(5000)})
     if RANK == 1:
@@ -120,13 +120,13 @@ def typed(session):
         try:
             jax.block_until_ready(step({"a": jnp.ones(5000)}))
         except Exception as wrong:
-            told.setdefault("lost", []).append(str(wrong))
+            results.setdefault("lost", []).append(str(wrong))
     session.close()
     try:
         jax.block_until_ready(step({"a": jnp.ones(5000)}))
     except Exception as wrong:
-        told["closed"] = str(wrong)
-    return told
+        results["closed"] = str(wrong)
+    return results
 
 
 def overlapped(session):
@@ -156,7 +156,7 @@ def early(session):
     """Checks that the last layer's gradients are handed over before backward reaches the first layer."""
     handed, seen = threading.Event(), []
 
-    class Told:
+    class Recorder:
         """A session that signals when an array is handed over."""
 
         def __getattr__(self, name):
@@ -166,7 +166,7 @@ def early(session):
             handed.set()
             return session.sync(arrays)
 
-    told = Told()
+    recorder = Recorder()
 
     @jax.custom_vjp
     def gate(x):
@@ -183,7 +183,7 @@ def early(session):
     gate.defvjp(lambda x: (x, None), stop)
 
     def loss(params, x):
-        params = tithe.jax.watch(told, params)
+        params = tithe.jax.watch(recorder, params)
         x = gate(jnp.tanh(x @ params[0]["kernel"]))
         for layer in params[1:]:
             x = jnp.tanh(x @ layer["kernel"])
@@ -191,7 +191,7 @@ def early(session):
 
     @jax.jit
     def step(params, x):
-        return tithe.jax.finish(told, jax.grad(loss)(params, x))
+        return tithe.jax.finish(recorder, jax.grad(loss)(params, x))
 
     jax.block_until_ready(step([{"kernel": layer["kernel"]} for layer in parameters()], batch(RANK, 0)[0]))
     return seen == [True]

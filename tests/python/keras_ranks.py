@@ -140,20 +140,20 @@ def refusals(session):
 
 
 MEET = os.environ["TITHE_FILE"]
-told = {"backend": keras.backend.backend()}
+results = {"backend": keras.backend.backend()}
 options = {"timeout": 20.0, "patience": 120.0, "min_values": 0}
 with tithe.Session.from_environment(codec="fp32", **options) as session:
     model, losses = fitted(session)
-    told |= {"exact": bits(model), "rounds": session.stats()["rounds"], "keys": sorted(session.tensor_stats())}
-    told["paths"] = sorted(v.path.split("/", 1)[1] for v in model.trainable_variables)
-    told["off"] = max(
+    results |= {"exact": bits(model), "rounds": session.stats()["rounds"], "keys": sorted(session.tensor_stats())}
+    results["paths"] = sorted(v.path.split("/", 1)[1] for v in model.trainable_variables)
+    results["off"] = max(
         float(np.abs(a - b).max()) for a, b in zip(model.get_weights(), alone().get_weights(), strict=True)
     )
-    told["refusals"] = refusals(session)
-told["plain"] = bits(fitted(Plain())[0])
-told["whole"], told["resumed"] = resumed()
+    results["refusals"] = refusals(session)
+results["plain"] = bits(fitted(Plain())[0])
+results["whole"], results["resumed"] = resumed()
 os.environ["TITHE_FILE"] = f"{MEET}-lossy"
 with tithe.Session.from_environment(codec="fp8", **options) as session:
     model, losses = fitted(session, epochs=5)
-    told |= {"lossy": bits(model), "first": losses[0], "last": losses[-1]}
-print(json.dumps(told))
+    results |= {"lossy": bits(model), "first": losses[0], "last": losses[-1]}
+print(json.dumps(results))

@@ -107,15 +107,15 @@ def opened(name, codec):
 
 
 FOLDER = Path(os.environ["TITHE_FILE"]).parent
-told = {"alone": alone(range(5))}
+results = {"alone": alone(range(5))}
 
 with opened("exact", "fp32"):
     net = network()
     trained(net, by_trainer(net), range(5))
-    told |= {"trainer": bits(net), "rounds": session.stats()["rounds"], "keys": sorted(session.tensor_stats())}
+    results |= {"trainer": bits(net), "rounds": session.stats()["rounds"], "keys": sorted(session.tensor_stats())}
     begun, net = session.stats()["rounds"], network()
     trained(net, mx.gluon.Trainer(net.collect_params(), *SGD, kvstore="disttithe"), range(5))
-    told |= {"store": bits(net), "rounds of the store": session.stats()["rounds"] - begun}
+    results |= {"store": bits(net), "rounds of the store": session.stats()["rounds"] - begun}
 
 with opened("whole", "topk:ratio=0.1"), tempfile.TemporaryDirectory() as saved:
     net = network()
@@ -125,7 +125,7 @@ with opened("whole", "topk:ratio=0.1"), tempfile.TemporaryDirectory() as saved:
     trainer.save_states(f"{saved}/trainer")
     state = session.state()
     losses += trained(net, trainer, range(20, 40))
-    told |= {"whole": bits(net), "first": np.mean(losses[:5]), "last": np.mean(losses[-5:])}
+    results |= {"whole": bits(net), "first": np.mean(losses[:5]), "last": np.mean(losses[-5:])}
     with opened("resumed", "topk:ratio=0.1"):
         session.restore(state)
         net = network()
@@ -133,5 +133,5 @@ with opened("whole", "topk:ratio=0.1"), tempfile.TemporaryDirectory() as saved:
         trainer = by_trainer(net)
         trainer.load_states(f"{saved}/trainer")
         trained(net, trainer, range(20, 40))
-        told["resumed"] = bits(net)
-print(json.dumps(told))
+        results["resumed"] = bits(net)
+print(json.dumps(results))

@@ -123,10 +123,10 @@ def _program(path, rank, world, port, pipe):
     import torch
 
     torch.set_num_threads(1)
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         runpy.run_path(str(path), run_name="__main__")
-    pipe.send(said.getvalue())
+    pipe.send(output.getvalue())
 
 
 def run_program(path, world, timeout=240):

@@ -80,7 +80,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     std::uint64_t version = 0;
     {
       const std::lock_guard lock(mark->mutex);
-      version = ++mark->asked;
+      version = ++mark->recorded;
     }
     say_log().say("record event=", mark->id, ' ', name(place_of(stream)), " thread=", gettid());
     queue_of(place_of(stream)).push([mark, version](const Queue& queue) {
@@ -96,7 +96,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     std::uint64_t version = 0;
     {
       const std::lock_guard lock(mark->mutex);
-      version = mark->asked;
+      version = mark->recorded;
     }
     say_log().say("block event=", mark->id, ' ', name(place_of(stream)));
     queue_of(place_of(stream)).push([mark, version](const Queue&) { mark->wait(version); });
@@ -105,13 +105,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event == nullptr) return true;
     Mark& mark = **static_cast<std::shared_ptr<Mark>*>(event);
     const std::lock_guard lock(mark.mutex);
-    return mark.reached >= mark.asked;
+    return mark.reached >= mark.recorded;
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
     auto mark = *static_cast<std::shared_ptr<Mark>*>(event);
     say_log().say("synchronize event=", mark->id, " thread=", gettid());
-    mark->wait(mark->asked);
+    mark->wait(mark->recorded);
     TORCH_CHECK(!mark->broken, "standin: a copy failed on the device");
   }
   void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
@@ -160,7 +160,8 @@ void* new_block(std::size_t bytes, Place home, bool pinned) {
   return p;
 }
 
-// A forked child has no device, and none of the threads that may hold a lock of it: what it frees stays as it is.
+// A forked child has no device, and none of the threads that may hold a lock of it: memory that it frees stays
+// unchanged.
 bool forked = false;
 [[maybe_unused]] const int fork_is_seen = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 

@@ -24,7 +24,7 @@ inline std::vector<std::shared_ptr<Mark>>& marks() {
 }
 inline std::uint64_t mark_stream(std::uint64_t stream) {
   auto mark = std::make_shared<Mark>();
-  mark->asked = 1;
+  mark->recorded = 1;
   const std::uint64_t place = stream - kHandles;
   queue_of({static_cast<int>(place / kOfDevice), static_cast<c10::StreamId>(place % kOfDevice)})
       .push([mark](const Queue&) {

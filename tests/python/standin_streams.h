@@ -64,7 +64,7 @@ struct Mark {  // an event: how often it was asked for on a stream, and how ofte
   int id;
   std::mutex mutex;
   std::condition_variable moved;
-  std::uint64_t asked = 0, reached = 0;
+  std::uint64_t recorded = 0, reached = 0;
   bool broken = false;
 
   void wait(std::uint64_t version) {

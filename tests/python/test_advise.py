@@ -40,13 +40,13 @@ def test_reports_the_current_and_the_possible_step(tmp_path):
     began = time.monotonic()
     done = advise("--json", "--allow", "onebit", "-o", str(tmp_path / "plan.json"), steps=100_000)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["step_ms"] >= 20
-    assert told["no_network_ms"] <= told["plan_ms"] <= told["step_ms"]
-    assert told["bytes_per_second"] > 0
-    assert told["allowed"] == "auto:allow=onebit"
-    assert len(told["lines"]) == 3
-    assert json.loads((tmp_path / "plan.json").read_text()) == told["rules"]
+    advice = json.loads(done.stdout)
+    assert advice["step_ms"] >= 20
+    assert advice["no_network_ms"] <= advice["plan_ms"] <= advice["step_ms"]
+    assert advice["bytes_per_second"] > 0
+    assert advice["allowed"] == "auto:allow=onebit"
+    assert len(advice["lines"]) == 3
+    assert json.loads((tmp_path / "plan.json").read_text()) == advice["rules"]
     assert "trained to the end" not in done.stderr
     assert time.monotonic() - began < 60, "it stops what it started"
 
@@ -86,9 +86,9 @@ def test_for_people_it_is_a_table_and_three_lines():
 
 
 def test_codecs_of_the_job_are_allowed():
-    told = json.loads(advise("--json", codec="onebit").stdout)
-    assert told["allowed"] == "auto:allow=onebit"
-    assert told["plan_ms"] <= 1.02 * told["bf16_ms"]
+    advice = json.loads(advise("--json", codec="onebit").stdout)
+    assert advice["allowed"] == "auto:allow=onebit"
+    assert advice["plan_ms"] <= 1.02 * advice["bf16_ms"]
 
 
 @pytest.mark.parametrize(

@@ -77,25 +77,25 @@ class Many(torch.nn.Module):
 
 def many_small(rank, world, choices):
     model = DDP(Many())
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         state = tithe.torch.attach(model, timeout=60.0, **({"choices": choices} if choices else {}))
     model(torch.full((64,), float(rank + 1))).backward()
     stats = state.stats()
     state.close()
-    return [str(w.message) for w in said if w.category is RuntimeWarning], stats["bytes_sent"] / stats["dense_bytes"]
+    return [str(w.message) for w in caught if w.category is RuntimeWarning], stats["bytes_sent"] / stats["dense_bytes"]
 
 
 def test_many_small_uncompressed_tensors_warn_with_a_working_cure():
-    (said, sent), (others, _) = run_ranks(2, many_small, None)
+    (warned, sent), (others, _) = run_ranks(2, many_small, None)
     assert others == [], "one rank says it"
-    (text,) = said
+    (text,) = warned
     assert "1,200 parameters of fewer than 4096 values are sent uncompressed" in text and "100% of all bytes" in text
     assert sent > 0.98
     cure = {"< 4096": {"codec": "fp8", "group": "small ones"}}
     assert f"choices={cure}" in text
-    (said, sent), _ = run_ranks(2, many_small, cure)
-    assert said == [] and sent < 0.3
+    (warned, sent), _ = run_ranks(2, many_small, cure)
+    assert warned == [] and sent < 0.3
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_cure_for_small_tensors_names_a_codec_for_groups(codec, cure):
     options = _core.Options()
     options.codec = codec
     parameters = [(f"p{i}", torch.empty(64)) for i in range(2000)]
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _choices.warn_uncompressed(options, parameters)
-    assert (cure is None and not said) or f"To send them by {cure}," in str(said[0].message)
+    assert (cure is None and not caught) or f"To send them by {cure}," in str(caught[0].message)
 
 
 def test_few_small_tensors_do_not_warn():

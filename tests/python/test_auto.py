@@ -45,16 +45,16 @@ def test_session_plans_and_reports_it():
             session.wait(session.sync({"w": np.full(60_000, session.rank + 1.0, np.float32)}))
             session.commit()
 
-    said = []
+    messages = []
     deadline = time.monotonic() + 60
-    while not said and time.monotonic() < deadline:
+    while not messages and time.monotonic() < deadline:
         ranks = [threading.Thread(target=train, args=(session,)) for session in sessions]
         for rank in ranks:
             rank.start()
         for rank in ranks:
             rank.join()
-        said = sessions[0].messages()
-    assert said and all(line.startswith("auto: ") for line in said)
+        messages = sessions[0].messages()
+    assert messages and all(line.startswith("auto: ") for line in messages)
     assert not sessions[1].messages()
     with pytest.raises(ValueError, match="makes its own proposals"):
         sessions[0].propose({"w": "fp32"})

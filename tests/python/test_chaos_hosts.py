@@ -41,8 +41,8 @@ def test_members_are_killed_and_join(tmp_path):
 
 def line(step, epoch, names, put, had, kept, result, lost):
     numbers = [float(v).hex() for v in (put, had, kept, result)]
-    said = "step {} {} {} put {} had {} kept {} result {} hash 77 lost {}"
-    return said.format(step, epoch, names, *numbers, lost)
+    text = "step {} {} {} put {} had {} kept {} result {} hash 77 lost {}"
+    return text.format(step, epoch, names, *numbers, lost)
 
 
 def test_ledger_is_summed():
@@ -50,10 +50,10 @@ def test_ledger_is_summed():
     assert (first.number, first.epoch, first.members, first.kept) == (0, 0, ("ann", "bob", "cay"), 1)
     good = members.Step(2.0, line(1, 1, "ann,cay", 4, 1, 2, 9, 1))
     assert members.unkept([first, good]) == []
-    forgot = members.Step(2.0, line(1, 1, "ann,cay", 4, 0, 2, 9, 1))
-    assert members.unkept([first, forgot]) == ["step 1: owed 1.0 and has 0.0"]
-    unbooked = members.Step(2.0, line(1, 1, "ann,cay", 4, 1, 2, 9, 0))
-    assert members.unkept([first, unbooked]) == ["step 1: 1 were lost, 0 are booked"]
+    changed = members.Step(2.0, line(1, 1, "ann,cay", 4, 0, 2, 9, 1))
+    assert members.unkept([first, changed]) == ["step 1: the residual was 1.0 and is 0.0"]
+    uncounted = members.Step(2.0, line(1, 1, "ann,cay", 4, 1, 2, 9, 0))
+    assert members.unkept([first, uncounted]) == ["step 1: 1 were lost, 0 are counted"]
     assert members.unkept([first, good, members.Step(3.0, line(2, 3, "ann,cay", 4, 2, 0, 9, 2))], anew=1) == []
     cell = {"cell": CELLS[0], "hung": [], "mismatches": [], "equal": True, "went_on": [True], "came_back": []}
     assert not members.is_bad(cell)

@@ -19,7 +19,9 @@ def results(tmp_path_factory):
         port = str(free.getsockname()[1])
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     folder = tmp_path_factory.mktemp("deepspeed")
-    return [json.loads(said) for said in run_beside("deepspeed", "tests/python/deepspeed_ranks.py", folder, **meeting)]
+    return [
+        json.loads(output) for output in run_beside("deepspeed", "tests/python/deepspeed_ranks.py", folder, **meeting)
+    ]
 
 
 @pytest.mark.parametrize("stage", ["0", "1", "2"])

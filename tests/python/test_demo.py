@@ -260,21 +260,21 @@ def test_the_whole_demo_in_small(whole):
     assert entry["step_seconds"] > rows.PARAMETERS * 4 * 8 / 1e9  # not faster than the link
     assert entry["seconds_to_target"] is not None
     assert short["kind"] == "tithe" and short["bytes_per_step"] < entry["bytes_per_step"] / 20
-    told = json.loads((whole / "details.json").read_text())
-    assert all(run["identical"] for run in told["runs"]) and len(told["link_mbit"]) == 2
-    assert told["runs"][2]["name"] == "tithe" and told["runs"][2]["codec"] == "eden:bits=3"
+    details = json.loads((whole / "details.json").read_text())
+    assert all(run["identical"] for run in details["runs"]) and len(details["link_mbit"]) == 2
+    assert details["runs"][2]["name"] == "tithe" and details["runs"][2]["codec"] == "eden:bits=3"
     assert (whole / "report.html").is_file()
 
 
 @needs_namespaces
 def test_a_transformer_under_adamw_in_small(whole):
-    told = json.loads((whole / "adamw/details.json").read_text())
-    plain, ours = sorted(told["runs"], key=lambda run: run["name"])
+    details = json.loads((whole / "adamw/details.json").read_text())
+    plain, ours = sorted(details["runs"], key=lambda run: run["name"])
     assert (plain["name"], ours["name"], ours["codec"]) == ("fp32", "tithe", "eden:bits=3")
     assert plain["identical"] and ours["identical"]
     # In a run of 20 steps, every second step exchanges parts
     assert ours["bytes_per_step"] < plain["bytes_per_step"] / 2
-    for run in told["runs"]:
+    for run in details["runs"]:
         assert len(run["losses"]) == len(run["curve"]) > 2
         assert run["losses"][-1] < run["losses"][0] - 0.5  # the loss decreases
     page = (whole / "report.html").read_text()

@@ -41,7 +41,7 @@ def run(body: str, **environment: str) -> str:
 
 
 def test_gpu_arrays_have_the_bits_of_host_arrays():
-    said = run("""
+    output = run("""
         there, here = tithe.Session.loop(1, **OPTIONS)[0], tithe.Session.loop(1, **OPTIONS)[0]
         for step in range(3):
             values = gradient(step)
@@ -57,12 +57,12 @@ def test_gpu_arrays_have_the_bits_of_host_arrays():
         print(there.plan_text())
         print(there.messages())
         """)
-    assert "part 0: on GPU 0, a fake GPU" in said
-    assert "MB for residuals and copies of the bucket of 'w'" in said
+    assert "part 0: on GPU 0, a fake GPU" in output
+    assert "MB for residuals and copies of the bucket of 'w'" in output
 
 
 def test_bucket_must_be_on_one_device():
-    said = run("""
+    output = run("""
         gpu.control.set_devices(2)
         session = tithe.Session.loop(1, **OPTIONS)[0]
         there, other = fake_gpu.Array(gpu, gradient(0)), fake_gpu.Array(gpu, gradient(1), 1)
@@ -75,7 +75,7 @@ def test_bucket_must_be_on_one_device():
         session.wait(session.sync({"a": there}))
         session.commit()
         """)
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "'b': is in host memory, and other tensors of its bucket in GPU 0: use a separate bucket for each device",
         "'b': is in GPU 0, and other tensors of its bucket in host memory: use a separate bucket for each device",
         "'b': is in GPU 1, and other tensors of its bucket in GPU 0: use a separate bucket for each device",
@@ -95,12 +95,12 @@ print(session.messages(), session.plan_text())
 
 
 @pytest.mark.parametrize(
-    ("before", "environment", "said"),
+    ("before", "environment", "expected"),
     [
         ('os.environ["TITHE_CUDA"] = "/nowhere/libcuda.so.1"', {}, "there is no CUDA driver: /nowhere/libcuda.so.1"),
         ("gpu.control.set_version(11080)", {}, "the CUDA driver has version 11.8; it must be 12.0 or newer"),
         ("", {"TITHE_NVRTC": "/nowhere/libnvrtc.so.12"}, "onebit: on the host: there is no NVRTC: /nowhere"),
     ],
 )
-def test_missing_parts_are_reported(before, environment, said):
-    assert said in run(f"{before}\n{TRY}", **environment)
+def test_missing_parts_are_reported(before, environment, expected):
+    assert expected in run(f"{before}\n{TRY}", **environment)

@@ -341,8 +341,8 @@ def test_rounds_continue_without_a_late_rank():
         sessions[1].state()
     play(1, range(2, 4))
     assert np.array_equal(results[0], results[1])
-    told = sessions[1].stats()
-    assert told["rounds_missed"] == 2 and told["rounds_behind"] == 0 and told["late_rank"] == -1
+    stats = sessions[1].stats()
+    assert stats["rounds_missed"] == 2 and stats["rounds_behind"] == 0 and stats["late_rank"] == -1
     assert sessions[1].residual("w", 100).any() and sessions[1].state()
     for session in sessions:
         session.close()

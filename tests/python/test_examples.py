@@ -10,24 +10,24 @@ from processes import run_program
 
 
 def test_train_ddp():
-    said = run_program(ROOT / "examples/train_ddp.py", 2)
+    output = run_program(ROOT / "examples/train_ddp.py", 2)
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes per step, an fp32 all-reduce sends (\S+)", said
+        r"loss (\S+) -> (\S+); (\S+) bytes per step, an fp32 all-reduce sends (\S+)", output
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
-    ours, theirs = re.search(r"step (\S+) ms with tithe, (\S+) ms with DDP's own", said).groups()
+    ours, theirs = re.search(r"step (\S+) ms with tithe, (\S+) ms with DDP's own", output).groups()
     assert float(ours) > 0 < float(theirs)
-    assert ("tithe does not pay" in said) == (float(ours) >= float(theirs)) or ours == theirs
-    unsent = float(re.search(r"unsent: (\S+)% of the compressed gradients' norm", said)[1])
+    assert ("tithe does not pay" in output) == (float(ours) >= float(theirs)) or ours == theirs
+    unsent = float(re.search(r"unsent: (\S+)% of the compressed gradients' norm", output)[1])
     assert 0 < unsent < 10
 
 
 def test_local_steps():
-    said = run_program(ROOT / "examples/local_steps.py", 2)
-    first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", said).groups()
+    output = run_program(ROOT / "examples/local_steps.py", 2)
+    first, last, exchanges = re.search(r"loss (\S+) -> (\S+), (\d+) exchanges", output).groups()
     assert float(last) < 0.4 * float(first) and exchanges == "9"
-    sent, dense = re.search(r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", said).groups()
+    sent, dense = re.search(r"(\S+) bytes per step after the dense start, instead of (\S+) as fp32", output).groups()
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 200
 
 
@@ -49,25 +49,25 @@ def test_average_numpy(tmp_path):
 
 
 def test_train_hsdp():
-    said = run_program(ROOT / "examples/train_hsdp.py", 4)
+    output = run_program(ROOT / "examples/train_hsdp.py", 4)
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", said
+        r"loss (\S+) -> (\S+); (\S+) bytes to the other replica instead of (\S+)", output
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
 
 
 def test_train_inside():
-    said = run_program(ROOT / "examples/train_inside.py", 4)
+    output = run_program(ROOT / "examples/train_inside.py", 4)
     first, last, sent, dense = re.search(
-        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", said
+        r"loss (\S+) -> (\S+); (\S+) bytes per step from this rank, of (\S+) as fp32", output
     ).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 6  # half of a quarter, and headers
 
 
 def test_average_c10d():
-    said = run_program(ROOT / "examples/average_c10d.py", 2)
-    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
+    output = run_program(ROOT / "examples/average_c10d.py", 2)
+    first, last, sent, dense = re.search(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", output).groups()
     assert float(last) < 0.7 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

@@ -112,7 +112,7 @@ def evaluates_for_long(rank, world, patience):
     state = tithe.torch.State(codec="topk", schedule="recover", timeout=20.0)
     state.open()
     state.options.update(timeout=0.5, patience=patience)  # for the following calls
-    told = set()
+    errors = set()
     for call in (lambda: state.evaluated(loss=1.0), state.gathered_state_dict):
         if rank == 1:
             time.sleep(2.5)
@@ -121,9 +121,9 @@ def evaluates_for_long(rank, world, patience):
                 call()
                 break
             except tithe.Error as error:
-                told.add((error.code, error.peer))
+                errors.add((error.code, error.peer))
     state.close()
-    return told
+    return errors
 
 
 def test_long_evaluation_does_not_time_out():
@@ -209,14 +209,14 @@ def loses_a_rank(rank, world, call, in_a_step):
         if not in_a_step:
             time.sleep(3)  # the others wait for it in the call
         os.kill(os.getpid(), signal.SIGKILL)
-    told = []
+    errors = []
     for collective in (*((a_step,) if in_a_step else ()), call):
         try:
             a_step(model) if collective is a_step else COLLECTIVE[call](state)
         except tithe.Error as error:
-            told.append((error.code, error.peer))
+            errors.append((error.code, error.peer))
     saved = state.state_dict()
-    return told, len(saved)
+    return errors, len(saved)
 
 
 @pytest.mark.parametrize("call", COLLECTIVE)
@@ -224,6 +224,6 @@ def loses_a_rank(rank, world, call, in_a_step):
 def test_lost_rank_fails_without_waiting_for_the_timeout(call, in_a_step):
     with Ranks(3, loses_a_rank, call, in_a_step) as ranks:
         for rank in (0, 1):
-            told, states = ranks.result(rank, 120)
-            assert told == [("peer_lost", 2)] * (2 if in_a_step else 1)
+            errors, states = ranks.result(rank, 120)
+            assert errors == [("peer_lost", 2)] * (2 if in_a_step else 1)
             assert states == 1

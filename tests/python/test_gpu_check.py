@@ -73,13 +73,13 @@ def test_each_part_of_a_pack_writes_its_result(tmp_path):
     writes = 'for a; do case $a in --gtest_output=json:*) echo 3 >"${a#*json:}";; esac; done'
     assert part_of(tmp_path, "seam", writes)[0::2] == (0, 3)
     assert part_of(tmp_path, "speed", 'echo "{}"')[0::2] == (0, {})
-    code, said, found = part_of(tmp_path, "device", "echo there is no CUDA driver; exit 7")
+    code, output, found = part_of(tmp_path, "device", "echo there is no CUDA driver; exit 7")
     assert (code, found) == (1, {"ended_with": 7, "cut_off": False}), "what ran last is no result of this"
-    assert "there is no CUDA driver" in said and "not as on the CPU: device" in said
+    assert "there is no CUDA driver" in output and "not as on the CPU: device" in output
     assert part_of(tmp_path, "speed", "exit 124")[2] == {"ended_with": 124, "cut_off": True}
-    code, said, found = part_of(tmp_path, "sanitizer", "exit 0")
+    code, output, found = part_of(tmp_path, "sanitizer", "exit 0")
     if shutil.which("compute-sanitizer") is None:
-        assert (code, found) == (0, {"left_out": "compute-sanitizer is not installed"}) and "left out" in said
+        assert (code, found) == (0, {"left_out": "compute-sanitizer is not installed"}) and "left out" in output
 
 
 @pytest.mark.parametrize(

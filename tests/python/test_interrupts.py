@@ -81,11 +81,11 @@ def test_ctrl_c_ends_a_waiting_call(what, tmp_path):
         assert process.poll() is None
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=300)
         seconds = time.monotonic() - begin
-        assert process.returncode in (-signal.SIGINT, 130), told
-        assert told.rstrip().endswith("KeyboardInterrupt")
-        assert "nanobind" not in told
+        assert process.returncode in (-signal.SIGINT, 130), errors
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+        assert "nanobind" not in errors
         # A second, and the time in which a busy machine ends a process. Without a signal it would be 60 seconds at
         # least.
         assert seconds < 30
@@ -113,8 +113,8 @@ for call in (mine.commit, lambda: other.wait(other.sync({"w": np.ones(100, np.fl
         print(error.code, error.peer)
 """
     )
-    out, told = script(code).communicate(timeout=300)
-    assert out.split("\n")[:3] == ["interrupted", "cancelled None", "peer_lost 0"], told
+    out, errors = script(code).communicate(timeout=300)
+    assert out.split("\n")[:3] == ["interrupted", "cancelled None", "peer_lost 0"], errors
 
 
 # The rendezvous thread must not continue in the background until its own timeout, and keep the port.
@@ -136,8 +136,8 @@ for _ in range(200):
         break
 """
     meeting = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    out, told = script(code, **meeting).communicate(timeout=300)
-    assert out.split() == ["interrupted", "gone"], told
+    out, errors = script(code, **meeting).communicate(timeout=300)
+    assert out.split() == ["interrupted", "gone"], errors
 
 
 # ---- Programs that end by an error
@@ -173,12 +173,12 @@ tithe.Session.open(0, 2, all_gather, transport="ucx")
 @pytest.mark.parametrize("what", ENDS)
 def test_error_is_the_last_output_of_a_program(what):
     process = script(ENDS[what])
-    _, told = process.communicate(timeout=300)
-    assert process.returncode == 1, told
-    assert "nanobind" not in told
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1, errors
+    assert "nanobind" not in errors
     last = {"sys.exit": "", "a lost peer": "tithe.Error: round 0: rank 1"}.get(what, "KeyError: 'mine'")
-    assert (told.rstrip().split("\n")[-1]).startswith(last)
-    assert what != "sys.exit" or told == ""
+    assert (errors.rstrip().split("\n")[-1]).startswith(last)
+    assert what != "sys.exit" or errors == ""
 
 
 def test_exceptions_of_the_exchange_propagate_unchanged():

@@ -41,14 +41,14 @@ def run(job, folder, world=2, dies=None, **more):
         )
         for rank in range(world)
     ]
-    told = []
+    results = []
     for rank, process in enumerate(ranks):
         out, err = process.communicate(timeout=300)
         if rank == dies:
             continue
         assert process.returncode == 0, err
-        told.append(json.loads(out.splitlines()[-1]))
-    return told
+        results.append(json.loads(out.splitlines()[-1]))
+    return results
 
 
 def test_jitted_step_equals_one_process_bit_for_bit(tmp_path):

@@ -35,7 +35,7 @@ def results(request, tmp_path_factory):
     if request.param == "tensorflow" and not python_of("tensorflow").exists():
         pytest.skip("TensorFlow is there for who asks: tools/setup.sh tensorflow")
     folder = tmp_path_factory.mktemp(request.param)
-    ranks = [json.loads(said) for said in on(request.param, "tests/python/keras_ranks.py", folder)]
+    ranks = [json.loads(output) for output in on(request.param, "tests/python/keras_ranks.py", folder)]
     assert ranks[0]["backend"] == request.param
     return ranks
 
@@ -64,8 +64,8 @@ def test_session_resumes_from_a_saved_state_bit_identically(results):
 
 
 def test_the_example_trains(tmp_path):
-    said, _ = on("torch", "examples/train_keras.py", tmp_path)
-    first, last, sent, dense = re.fullmatch(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
+    output, _ = on("torch", "examples/train_keras.py", tmp_path)
+    first, last, sent, dense = re.fullmatch(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", output).groups()
     assert float(last) < float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3
 

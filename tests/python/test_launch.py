@@ -46,12 +46,12 @@ def together(commands):
         for words, env, folder in commands
     ]
     try:
-        said = [process.communicate(timeout=300)[0] for process in running]
+        output = [process.communicate(timeout=300)[0] for process in running]
     finally:
         for process in running:
             process.kill()
-    assert [process.returncode for process in running] == [0] * len(running), said
-    return "".join(said)
+    assert [process.returncode for process in running] == [0] * len(running), output
+    return "".join(output)
 
 
 SRUN = """#!/bin/sh
@@ -68,8 +68,8 @@ def test_slurm(tmp_path):
     env |= {"SLURM_JOB_NODELIST": "h[1-2]", "SLURM_NNODES": "2", "RANKS_PER_HOST": "1"}
     env |= {"SLURM_JOB_ID": str(free_port())}
     batch = LAUNCH / "slurm.sbatch"
-    said = together([(["bash", str(batch)], env, ROOT)])
-    first, last = LOSS.search(said).groups()
+    output = together([(["bash", str(batch)], env, ROOT)])
+    first, last = LOSS.search(output).groups()
     assert float(last) < 0.7 * float(first)
     # One agent per host: torchrun starts the ranks.
     assert re.search(r"^#SBATCH --ntasks-per-node=1$", batch.read_text(), re.M)
@@ -140,8 +140,8 @@ needs_ray = pytest.mark.skipif(not python_of("ray").exists(), reason="no Ray: ru
 
 @needs_ray
 def test_ray():
-    said = together([([python_of("ray"), LAUNCH / "train_ray.py"], ENVIRONMENT, None)])
-    loss, folder = re.search(r"loss (\S+); kept: (\S+)", said).groups()
+    output = together([([python_of("ray"), LAUNCH / "train_ray.py"], ENVIRONMENT, None)])
+    loss, folder = re.search(r"loss (\S+); kept: (\S+)", output).groups()
     assert float(loss) < 0.3  # 0.33 at the start
     kept = sorted(path.name for path in Path(folder).iterdir())
     assert {"model.pt", "tithe_0.pt", "tithe_1.pt"} <= set(kept), kept

@@ -63,9 +63,9 @@ def test_every_form_matches_its_published_method(trained, case):
     truth.finish(ITERATIONS)
     torch.testing.assert_close(trained[0][place][3], values(truth.networks[0]).astype("float32"), rtol=1e-4, atol=1e-5)
     assert trained[0][place][2] == trained[1][place][2] == trained[2][place][2], "ranks end alike"
-    told = trained[0][place][4]
-    assert (told["iterations"], told["steps"]) == (ITERATIONS, ITERATIONS)
-    assert (told["steps_dropped"] > 0) == (merge == "replace")
+    stats = trained[0][place][4]
+    assert (stats["iterations"], stats["steps"]) == (ITERATIONS, ITERATIONS)
+    assert (stats["steps_dropped"] > 0) == (merge == "replace")
 
 
 def test_fragments_have_every_parameter_once():
@@ -235,7 +235,7 @@ def _forgotten(rank, world, form):
 
 @pytest.mark.parametrize("form", SPARSE)
 def test_decayed_residual_is_booked(form):
-    moved, kept, forgotten = (sum(told) for told in zip(*run_ranks(2, _forgotten, form), strict=True))
+    moved, kept, forgotten = (sum(stats) for stats in zip(*run_ranks(2, _forgotten, form), strict=True))
     assert abs(forgotten) > 0.01
     assert moved == pytest.approx(kept + forgotten, abs=1e-4)
 

@@ -36,11 +36,11 @@ def _scaled(rank, world, fused):
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_scaler_skip_on_one_rank_keeps_counters_equal(fused):
-    (first, told, end), (second, other, same) = run_ranks(2, _scaled, fused)
+    (first, stats, end), (second, other, same) = run_ranks(2, _scaled, fused)
     assert first[5] == second[5] == 5, "in the dense start all ranks skip together"
     assert (first[-1], second[-1]) == (21, 19)
-    assert told["iterations"] == other["iterations"] == 22
-    assert told["exchanges"] == other["exchanges"] == 4
+    assert stats["iterations"] == other["iterations"] == 22
+    assert stats["exchanges"] == other["exchanges"] == 4
     assert end == same
 
 
@@ -94,10 +94,10 @@ def _poisoned(rank, world):
 
 
 def test_non_finite_rank_loses_its_window_and_continues():
-    (fine, told, end), (second, other, same) = run_ranks(2, _poisoned)
+    (fine, stats, end), (second, other, same) = run_ranks(2, _poisoned)
     assert all(fine) and end == same
     assert second[:7] + second[9:] == [True] * 22 and second[7:8] == [False]
-    assert (told["windows_lost"], told["steps_dropped"]) == (0, 0)
+    assert (stats["windows_lost"], stats["steps_dropped"]) == (0, 0)
     # The fragment that was sent at iteration 6 loses three steps, the other one six.
     assert other["windows_lost"] == 1 and 3 < other["steps_dropped"] < 6
 
@@ -124,8 +124,8 @@ def _slow(rank, world):
                 optimizer.step()
                 if not after or local.exchanges > len(after):
                     after.append(local._windows.entries()[0].outer.item())
-        told = local.stats()
-        ends[late] = ([after[-1], network.weight.item()], told["steps"], told["steps_dropped"], told["windows_late"])
+        stats = local.stats()
+        ends[late] = ([after[-1], network.weight.item()], stats["steps"], stats["steps_dropped"], stats["windows_late"])
     return ends
 
 

@@ -80,12 +80,12 @@ def test_models_and_optimizers():
 
 def _in_the_loop(rank, world):
     """Makes mistakes inside the loop. Returns the pattern of each refusal."""
-    told = []
+    refusals = []
 
     def heard(match, body):
         with pytest.raises((ValueError, tithe.Error), match=match):
             body()
-        told.append(match)
+        refusals.append(match)
 
     def appears():
         network = model()
@@ -169,7 +169,7 @@ def _in_the_loop(rank, world):
     heard("the outer parameters of rank 1 are not those of rank 0", damaged)
     heard("has averaged the gradients of this step", averages)
     heard("a DistributedDataParallel holds these parameters", around)
-    return told
+    return refusals
 
 
 def test_errors_in_the_training_loop_are_refused():
@@ -255,7 +255,7 @@ def _closures(rank, world):
 
 
 def test_closures_and_several_optimizers():
-    assert len({str(told) for told in run_ranks(2, _closures)}) == 1
+    assert len({str(refusals) for refusals in run_ranks(2, _closures)}) == 1
     assert run_ranks(2, _closures)[0][2::3] == [7, 7]
 
 

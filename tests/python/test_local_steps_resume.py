@@ -42,8 +42,8 @@ def _job(rank, world, saved):
                     kept[number] = file.getvalue()
                 step(network, optimizer, rank, number)
             before = bits(network)
-        told = local.stats()
-        ends[first] = (before, bits(network), told["exchanges"], told["steps"], told["iterations"])
+        stats = local.stats()
+        ends[first] = (before, bits(network), stats["exchanges"], stats["steps"], stats["iterations"])
     return (ends, kept) if saved is None else ends
 
 
@@ -85,7 +85,7 @@ REFUSED = [
 def _refusals(rank, world, saved):
     import tithe.torch
 
-    told = []
+    errors = []
     for change, settings, _ in REFUSED:
         network = _network()
         given = {**SETTINGS, "start": 7, "timeout": 20.0, "start_codec": "onebit", **settings}
@@ -98,15 +98,15 @@ def _refusals(rank, world, saved):
         with pytest.raises(ValueError) as error:
             with local:
                 pass
-        told.append(str(error.value))
+        errors.append(str(error.value))
     network = _network()
     with tithe.torch.LocalSteps(network, inner(network), start=0, timeout=20.0) as local:
         with pytest.raises(ValueError, match="before LocalSteps is entered"):
             local.load_state_dict({})
-    return told
+    return errors
 
 
 def test_states_of_other_runs_are_refused(ends):
-    for told in run_ranks(3, _refusals, [kept for _, kept in ends[0]]):
-        for text, (_, _, expected) in zip(told, REFUSED, strict=True):
+    for errors in run_ranks(3, _refusals, [kept for _, kept in ends[0]]):
+        for text, (_, _, expected) in zip(errors, REFUSED, strict=True):
             assert expected in text

@@ -77,9 +77,9 @@ def test_without_torch(module):
     """Simulates a missing installation: the text names the command that installs it."""
     line = f"import sys; sys.modules['torch'] = None; import tithe, tithe.{module}"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=False)
-    told = done.stderr.strip().splitlines()[-1]
-    assert told.startswith(f"ImportError: tithe.{module} needs torch, and {sys.executable} has none: ")
-    assert told.endswith("pip install 'tithe[torch]'")
+    error = done.stderr.strip().splitlines()[-1]
+    assert error.startswith(f"ImportError: tithe.{module} needs torch, and {sys.executable} has none: ")
+    assert error.endswith("pip install 'tithe[torch]'")
 
 
 def test_free_threaded_python_is_refused():

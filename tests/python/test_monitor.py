@@ -23,8 +23,8 @@ def trained(rank, world):
     model = DDP(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4)))
     state = tithe.torch.attach(model, codec="topk:ratio=0.05", timeout=30.0)
     torch.manual_seed(1 + rank)
-    told = []
-    watch = tithe.monitor.Monitor(state, lambda numbers, step: told.append((step, numbers)), every=2)
+    reports = []
+    watch = tithe.monitor.Monitor(state, lambda numbers, step: reports.append((step, numbers)), every=2)
     for _ in range(4):
         model(torch.randn(8, 64)).square().sum().backward()
         watch.step()
@@ -33,11 +33,11 @@ def trained(rank, world):
     stats, tensors = state.stats(), state.tensor_stats()
     state.close()
     assert state.stats() == stats, "also after close()"
-    return stats, tensors, told, residual
+    return stats, tensors, reports, residual
 
 
 def test_stats_report_unsent_saved_and_hidden_bytes():
-    for stats, tensors, told, residual in run_ranks(2, trained):
+    for stats, tensors, reports, residual in run_ranks(2, trained):
         values = 64 * 256 + 256 + 256 * 4 + 4
         assert stats["rounds"] == 4 and stats["gradient_bytes"] == 4 * 4 * values
         assert stats["dense_bytes"] == stats["gradient_bytes"], "2 (N - 1) / N of them, with two ranks"
@@ -53,8 +53,8 @@ def test_stats_report_unsent_saved_and_hidden_bytes():
             "gradient_norm": stats["groups"]["fp32"]["gradient_norm"],
         }  # fmt: skip
         assert tensors["0.weight"]["relative_error"] == stats["groups"]["topk:ratio=0.05"]["relative_error"] > 0.1
-        assert [step for step, _ in told] == [2, 4]
-        numbers = told[1][1]
+        assert [step for step, _ in reports] == [2, 4]
+        numbers = reports[1][1]
         assert 0 < numbers["bytes_sent"] < numbers["dense_bytes"] == 4 * values
         assert numbers["exchange_ms"] == pytest.approx(numbers["exposed_ms"] + numbers["hidden_ms"])
         assert numbers["relative_error/topk:ratio=0.05"] > 0.1 and numbers["rounds_dropped"] == 0
@@ -67,23 +67,23 @@ def with_squares(rank, world):
     optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3)
     state = tithe.torch.attach(model, codec="eden:bits=1", optimizer=optimizer)
     torch.manual_seed(1 + rank)
-    told = []
+    reports = []
     for _ in range(4):
         model(torch.randn(8, 128)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        told.append(state.stats())
+        reports.append(state.stats())
     tensors = state.tensor_stats()
     state.close()
-    return told, tensors
+    return reports, tensors
 
 
 def test_side_tensors_of_optimizers_are_counted_separately():
-    for told, tensors in run_ranks(2, with_squares):
+    for reports, tensors in run_ranks(2, with_squares):
         side = [name for name, t in tensors.items() if t["side"]]
         gradients = {name: t for name, t in tensors.items() if not t["side"]}
         assert side and set(gradients) == {"module.weight", "module.bias"} or set(gradients) == {"weight", "bias"}
-        last = told[-1]
+        last = reports[-1]
         assert last["measured_round"] == 4
         assert last["relative_error"] == gradients["weight"]["relative_error"] > 0.3
         norms = [t["gradient_norm"] for t in gradients.values()]
@@ -134,16 +134,16 @@ NUMBERS = {"bytes_sent": 10.0, "exposed_ms": 0.5, "relative_error": 0.25, "relat
 
 def test_session_without_torch_can_be_monitored():
     (session,) = tithe.Session.loop(1, codec="fp8", measure=1)
-    told = []
-    watch = tithe.monitor.Monitor(session, lambda *given: told.append(given), every=1)
+    reports = []
+    watch = tithe.monitor.Monitor(session, lambda *given: reports.append(given), every=1)
     for _ in range(2):
         session.wait(session.sync({"w": np.linspace(-1, 1, 9000, dtype=np.float32)}))
         session.commit()
         watch.step()
-    assert [step for _, step in told] == [1, 2]
-    assert 0 < told[1][0]["relative_error/fp8"] == session.tensor_stats()["w"]["relative_error"] < 0.1
+    assert [step for _, step in reports] == [1, 2]
+    assert 0 < reports[1][0]["relative_error/fp8"] == session.tensor_stats()["w"]["relative_error"] < 0.1
     watch.step()
-    assert len(told) == 2, "no step, no numbers"
+    assert len(reports) == 2, "no step, no numbers"
 
 
 @pytest.mark.parametrize("wrong", [{"write": 3}, {"write": print, "every": 0}])

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no MXNet in {PYTHO
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     return [
-        json.loads(said) for said in run_beside("mxnet", "tests/python/mxnet_ranks.py", tmp_path_factory.mktemp("mx"))
+        json.loads(output)
+        for output in run_beside("mxnet", "tests/python/mxnet_ranks.py", tmp_path_factory.mktemp("mx"))
     ]
 
 
@@ -33,7 +34,7 @@ def test_lossy_codec_gives_equal_bits_and_resumes_bit_identically(results):
 
 
 def test_the_example_trains(tmp_path):
-    said, _ = run_beside("mxnet", "examples/train_mxnet.py", tmp_path)
-    first, last, sent, dense = re.fullmatch(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", said).groups()
+    output, _ = run_beside("mxnet", "examples/train_mxnet.py", tmp_path)
+    first, last, sent, dense = re.fullmatch(r"loss (\S+) -> (\S+); (\S+) bytes, not (\S+)", output).groups()
     assert float(last) < 0.8 * float(first)
     assert int(sent.replace(",", "")) < int(dense.replace(",", "")) / 3

@@ -54,21 +54,21 @@ WRONG = {
 
 
 def one_rank_is_wrong(rank, world):
-    told = {}
+    refusals = {}
     for name, (wrong, _) in WRONG.items():
         model = DDP(small())
         begin = time.monotonic()
         with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
             tithe.torch.attach(model, **{"timeout": 25.0, **(wrong if rank == 1 else {})})
-        told[name] = (str(refused.value), getattr(refused.value, "peer", None), time.monotonic() - begin)
+        refusals[name] = (str(refused.value), getattr(refused.value, "peer", None), time.monotonic() - begin)
     model = DDP(small())
     begin = time.monotonic()
     with pytest.raises(ValueError if rank == 1 else tithe.Error) as refused:
         tithe.torch.attach(model.module if rank == 1 else model, timeout=25.0)
-    told["not DDP"] = (str(refused.value), getattr(refused.value, "peer", None), time.monotonic() - begin)
+    refusals["not DDP"] = (str(refused.value), getattr(refused.value, "peer", None), time.monotonic() - begin)
     state = tithe.torch.attach(DDP(small()), timeout=25.0)  # all ranks may continue
     state.close()
-    return told
+    return refusals
 
 
 def test_refusal_of_attach_reaches_all_ranks_at_once_as_readable_text():
@@ -76,9 +76,9 @@ def test_refusal_of_attach_reaches_all_ranks_at_once_as_readable_text():
     other, mine = run_ranks(2, one_rank_is_wrong)
     for name, text in {**{n: t for n, (_, t) in WRONG.items()}, "not DDP": "wrap it first"}.items():
         assert re.search(text, mine[name][0]), mine[name]
-        told, peer, seconds = other[name]
-        assert told == f"rank 1 refused tithe.torch.attach(): ValueError: {mine[name][0]}"
-        assert "Traceback" not in told and "\n" not in told and peer == 1
+        refusals, peer, seconds = other[name]
+        assert refusals == f"rank 1 refused tithe.torch.attach(): ValueError: {mine[name][0]}"
+        assert "Traceback" not in refusals and "\n" not in refusals and peer == 1
         assert seconds < 20, name  # the timeout was 25
 
 
@@ -130,9 +130,9 @@ def other_names(rank, world):
     for name in ("a", "b") if rank == 0 else ("b", "a"):
         setattr(module, name, nn.Linear(4, 4, bias=False))
     module.forward = lambda x: module.a(module.b(x))
-    with pytest.raises(tithe.Error) as told:
+    with pytest.raises(tithe.Error) as error:
         tithe.torch.attach(DDP(module), timeout=20.0)
-    return told.value.code, told.value.peer, str(told.value)
+    return error.value.code, error.value.peer, str(error.value)
 
 
 def test_different_orders_of_equal_shapes_are_refused():

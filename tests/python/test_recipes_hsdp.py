@@ -63,7 +63,7 @@ def _accelerate_steps(accelerator, model, optimizer, steps):
 def _accelerate(rank, world, folder):
     import tithe.accelerate
 
-    told = {}
+    result = {}
     for part in ("whole", "resumed"):
         accelerator, model, optimizer = _prepared(rank, world)
         state = tithe.accelerate.attach(accelerator, model, optimizer=optimizer, **CODEC)
@@ -73,20 +73,20 @@ def _accelerate(rank, world, folder):
             accelerator.save_state(folder)
         else:
             accelerator.load_state(folder)
-        told[part] = _accelerate_steps(accelerator, model, optimizer, range(4, 8))
-        told[part, "rounds"] = state.stats()["rounds"]
+        result[part] = _accelerate_steps(accelerator, model, optimizer, range(4, 8))
+        result[part, "rounds"] = state.stats()["rounds"]
         state.close()
         accelerator.free_memory()
-    told["files"] = sorted(name for name in os.listdir(folder) if "tithe" in name)
-    return told
+    result["files"] = sorted(name for name in os.listdir(folder) if "tithe" in name)
+    return result
 
 
 def test_accelerate_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
     ends = run_ranks(4, _accelerate, str(tmp_path), timeout=400)
-    for rank, told in enumerate(ends):
-        assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"]
-        assert told["whole", "rounds"] == 8
-        assert told["files"] == [f"tithe_0_rank_{r}.pt" for r in range(4)]
+    for rank, result in enumerate(ends):
+        assert result["resumed"] == result["whole"] == ends[rank ^ 2]["whole"]
+        assert result["whole", "rounds"] == 8
+        assert result["files"] == [f"tithe_0_rank_{r}.pt" for r in range(4)]
 
 
 # ---- Lightning
@@ -136,21 +136,21 @@ def _lightning(rank, world, folder):
     import lightning as L
 
     tithe_lightning = importlib.import_module("tithe.lightning")
-    told = {}
+    result = {}
     for part, epochs in (("whole", 2), ("half", 1), ("resumed", 2)):
         module, callback = _module(L), tithe_lightning.TitheCallback(**CODEC)
         path = f"{folder}/half.ckpt" if part == "resumed" else None
         trainer = _fit(L, module, epochs, folder, callback, path)
-        told[part] = _bits(module)
-        told[part, "rounds"] = callback.state.stats()["rounds"]
+        result[part] = _bits(module)
+        result[part, "rounds"] = callback.state.stats()["rounds"]
         if part == "half":
             trainer.save_checkpoint(f"{folder}/half.ckpt")
-    return told
+    return result
 
 
 def test_lightning_shards_inside_hosts_and_resumes_bit_for_bit(tmp_path):
     pytest.importorskip("lightning")
     ends = run_ranks(4, _lightning, str(tmp_path), timeout=400)
-    for rank, told in enumerate(ends):
-        assert told["resumed"] == told["whole"] == ends[rank ^ 2]["whole"] != told["half"]
-        assert told["whole", "rounds"] == 8
+    for rank, result in enumerate(ends):
+        assert result["resumed"] == result["whole"] == ends[rank ^ 2]["whole"] != result["half"]
+        assert result["whole", "rounds"] == 8

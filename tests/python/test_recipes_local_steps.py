@@ -34,8 +34,8 @@ def _data():
 
 
 def _ends(local, network):
-    told = local.stats()
-    return [told["iterations"], told["exchanges"]], [
+    stats = local.stats()
+    return [stats["iterations"], stats["exchanges"]], [
         t.detach().numpy().tobytes() for t in network.state_dict().values()
     ]
 

@@ -62,10 +62,10 @@ def test_undo_on_one_rank_names_it(transport):
         gather.barrier.wait()
         if r == 1:
             session.undo()
-        told = error_of(lambda: step(session))
+        error = error_of(lambda: step(session))
         gather.barrier.wait()
         session.close()
-        return told
+        return error
 
     for code, peer, text in each(3, rank):
         assert (code, peer) == ("mismatch", 1)
@@ -81,11 +81,11 @@ def test_differing_bucket_in_a_later_round_names_the_rank(transport):
         for _ in range(ROUNDS):
             step(session)
         began = time.monotonic()
-        told = error_of(lambda: step(session, "w2" if r == 1 else "w"))
+        error = error_of(lambda: step(session, "w2" if r == 1 else "w"))
         took = time.monotonic() - began
         gather.barrier.wait()
         session.close()
-        return *told, took
+        return *error, took
 
     for code, peer, text, took in each(3, rank):
         assert (code, peer) == ("mismatch", 1)
@@ -166,9 +166,9 @@ def test_states_of_two_jobs_are_refused():
     session = tithe.Session.loop(3, codec="topk:ratio=0.01", min_values=0, lanes=0)[1]
     before = session.state()
     for mixed in (a[:3] + [b[3]], b[:3] + [a[3]]):
-        with pytest.raises(tithe.Error, match="not from the same round of the same job: they differ in jobs") as told:
+        with pytest.raises(tithe.Error, match="not from the same round of the same job: they differ in jobs") as error:
             session.restore(mixed)
-        assert told.value.code == "mismatch" and "'3'" in str(told.value) and "'0'" in str(told.value)
+        assert error.value.code == "mismatch" and "'3'" in str(error.value) and "'0'" in str(error.value)
     assert session.state() == before
 
 
@@ -185,10 +185,10 @@ def resumed(world, states_of, one=False):
 def test_rank_with_a_state_of_another_job_is_named():
     a, b = job(1), job(2)
     assert resumed(4, lambda r: a[r]) == [None] * 4
-    for told in resumed(4, lambda r: (b if r == 2 else a)[r]):
-        assert told[:2] == ("mismatch", 2) and "another job" in told[2]
-    for told in resumed(3, lambda r: b if r == 1 else a):
-        assert told[:2] == ("mismatch", 1)
+    for error in resumed(4, lambda r: (b if r == 2 else a)[r]):
+        assert error[:2] == ("mismatch", 2) and "another job" in error[2]
+    for error in resumed(3, lambda r: b if r == 1 else a):
+        assert error[:2] == ("mismatch", 1)
 
 
 def test_rank_with_another_state_of_a_lost_rank_is_named():
@@ -209,8 +209,8 @@ def test_rank_with_another_state_of_a_lost_rank_is_named():
     first, second = zip(*each(4, rank), strict=True)
     right = list(first)
     assert resumed(3, lambda r: right) == [None] * 3
-    for told in resumed(3, lambda r: [*first[:3], second[3]] if r == 2 else right):
-        assert told[:2] == ("mismatch", 2)
+    for error in resumed(3, lambda r: [*first[:3], second[3]] if r == 2 else right):
+        assert error[:2] == ("mismatch", 2)
 
 
 def membership_timeout(rank, world, board):
@@ -218,19 +218,19 @@ def membership_timeout(rank, world, board):
     session = job.open()
     step(session)
     began = time.monotonic()
-    told = None
+    error = None
     if rank == 0:  # rank 1 is alive, and hands no tensor over
-        told = error_of(lambda: step(session))
+        error = error_of(lambda: step(session))
     else:
         time.sleep(6)
     session.close()
-    return told and told[:2], time.monotonic() - began
+    return error and error[:2], time.monotonic() - began
 
 
 def test_membership_uses_the_sessions_timeout(tmp_path):
     tmp_path.chmod(0o700)
-    told, took = run_ranks(2, membership_timeout, str(tmp_path))[0]
-    assert told == ("timeout", 1)
+    error, took = run_ranks(2, membership_timeout, str(tmp_path))[0]
+    assert error == ("timeout", 1)
     assert took < 20
 
 

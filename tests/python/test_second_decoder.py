@@ -139,11 +139,11 @@ def test_control_frames():
         "codec": "dgc:ratio=0.02",
         "strategy": "gather",
     }
-    told = {"code": "peer_lost", "blamed": 3, "round": 12, "finite": 1, "what": "rank 3 is gone"}
-    assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == told
+    fields = {"code": "peer_lost", "blamed": 3, "round": 12, "finite": 1, "what": "rank 3 is gone"}
+    assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == fields
     evidence = {"finding": 3, "witness": 2, "unheard": [1, 3]}
     assert read_control((GOLDEN / "control_evidence.bin").read_bytes()) == evidence
-    here = {"number": 5, "round": 12, "state": 2, "waits_for": 3, "received": 70000, "sent": 80000, "told": 6}
+    here = {"number": 5, "round": 12, "state": 2, "waits_for": 3, "received": 70000, "sent": 80000, "messages_sent": 6}
     assert read_control((GOLDEN / "control_here.bin").read_bytes()) == here
     echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "unheard": [0, 1]}
     echo |= {"finite": 1, "what": "nothing was heard from it"}
@@ -171,7 +171,7 @@ def test_state():
         "decided": "{}",
         "link": "1Gb/s",
         "schedule": "warmup:400+recover:0.05",
-        "told": {"learning_rate": 0.125, "least_loss": 0.75, "steps": 2},
+        "schedule_state": {"learning_rate": 0.125, "min_loss": 0.75, "steps": 2},
         "members": ["north", "east", "south", "west"],
         "keys": {
             "layer.bias": {"n": 2, "residual": [0.25, -3.0], "velocity": [1.5, 0.0], "kind": 0, "memory": b""},

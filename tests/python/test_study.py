@@ -109,10 +109,10 @@ def test_interrupted_study_keeps_its_runs_and_continues(data, tmp_path):  # noqa
     process = study(data, tmp_path, CODECS="topk:ratio=0.1", SEEDS="1", EPOCHS="1", RESUME="1")
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, text
-    told = json.loads((tmp_path / "study.json").read_text())
-    assert told["runs"][: len(first)] == first
-    assert [row["codec"] for row in told["rows"]] == ["fp32", "topk:ratio=0.1"]
-    assert told["rows"][1]["bytes_per_step"] < told["rows"][0]["bytes_per_step"] / 3
+    saved = json.loads((tmp_path / "study.json").read_text())
+    assert saved["runs"][: len(first)] == first
+    assert [row["codec"] for row in saved["rows"]] == ["fp32", "topk:ratio=0.1"]
+    assert saved["rows"][1]["bytes_per_step"] < saved["rows"][0]["bytes_per_step"] / 3
 
     process = study(data, tmp_path, EPOCHS="2", RESUME="1", CODECS="fp32")
     text, _ = process.communicate(timeout=300)

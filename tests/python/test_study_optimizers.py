@@ -103,8 +103,11 @@ def test_significant_differences_within_the_floor_are_nearly_equal():
     for differences, says in ((behind, "nearly: 0.14 points (mlp)"), (behind[:6], "yes"), ([0.3, *behind[1:]], "yes")):
         study = verdict.Study(details(topk=differences))
         assert study.safe("topk")
-        assert (choosing.said(study, "topk", "SGD 0.9"), choosing.said(study, "topk", "AdamW")) == (says, "yes")
-    assert choosing.said(verdict.Study(details(topk=[-1.0] * 7)), "topk", "SGD 0.9") == "no: 1.0 points (mlp)"
+        assert (choosing.verdict_of(study, "topk", "SGD 0.9"), choosing.verdict_of(study, "topk", "AdamW")) == (
+            says,
+            "yes",
+        )
+    assert choosing.verdict_of(verdict.Study(details(topk=[-1.0] * 7)), "topk", "SGD 0.9") == "no: 1.0 points (mlp)"
 
 
 def test_codec_with_missing_runs_is_not_called_safe():

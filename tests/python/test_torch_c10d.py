@@ -55,12 +55,12 @@ def exact(rank, world):
     rounds = tithe.c10d.stats(group)["rounds"]
     for small in (torch.ones(3), torch.ones(64, dtype=torch.int64), values(rank)[::2]):  # Gloo does these
         dist.all_reduce(small, group=group)
-    told = [None] * world
-    dist.all_gather_object(told, rank, group=group)
+    ranks_seen = [None] * world
+    dist.all_gather_object(ranks_seen, rank, group=group)
     dist.barrier(group)
     parts = [torch.empty(1000) for _ in range(world)]
     dist.all_gather(parts, values(rank), group=group)
-    assert torch.equal(parts[1], values(1)) and told == list(range(world))
+    assert torch.equal(parts[1], values(1)) and ranks_seen == list(range(world))
     assert tithe.c10d.stats(group)["rounds"] == rounds
     return rounds
 
@@ -183,18 +183,18 @@ def resumed(rank, world, folder):
             call(group)
     tithe.c10d.end_step()
     assert tithe.c10d.state_dict(group) and work.is_completed()  # state_dict() waited for it
-    told = torch.load(f"{folder}/{rank}.pt")
+    loaded = torch.load(f"{folder}/{rank}.pt")
     plain = dist.new_group(range(world), backend="tithe")
     with pytest.raises(ValueError, match="not compressed"):
-        tithe.c10d.load_state_dict(plain, told["tithe"])
-    for state in (told["tithe"], {}):
+        tithe.c10d.load_state_dict(plain, loaded["tithe"])
+    for state in (loaded["tithe"], {}):
         again = group_of()
         with pytest.raises(ValueError, match="each rank loads its own"):
-            tithe.c10d.load_state_dict(again, {**told["tithe"], "rank": 1 - rank})
+            tithe.c10d.load_state_dict(again, {**loaded["tithe"], "rank": 1 - rank})
         tithe.c10d.load_state_dict(again, state)
-        other = torch.nn.Parameter(told["weight"].clone())
+        other = torch.nn.Parameter(loaded["weight"].clone())
         optimizer = optimizer_of(other)
-        optimizer.load_state_dict(told["sgd"])
+        optimizer.load_state_dict(loaded["sgd"])
         steps(again, other, optimizer, rank, range(3, 6))
         ends.append(other.detach().numpy().tobytes())
     return ends
@@ -275,10 +275,10 @@ def late(rank, world):
     if rank == 1:
         store.wait(["named"])
         return None
-    with pytest.raises((tithe.Error, RuntimeError)) as told:
+    with pytest.raises((tithe.Error, RuntimeError)) as error:
         dist.all_reduce(values(rank), group=group)
     store.set("named", "")
-    return str(told.value)
+    return str(error.value)
 
 
 def test_rank_without_a_step_is_named():
@@ -360,20 +360,20 @@ def dying(rank, world):
         import os
 
         os._exit(3)
-    told = {}
+    errors = {}
     for name, way in ways.items():
         for _ in range(2):
             with pytest.raises(RuntimeError) as refused:
                 way(groups[name], rank)
             why = refused.value
             attributes = getattr(why, "code", ""), getattr(why, "peer", None)
-            told.setdefault(name, []).append((type(why), *attributes, str(why)))
-    return told
+            errors.setdefault(name, []).append((type(why), *attributes, str(why)))
+    return errors
 
 
 def test_dead_rank_is_named_by_every_kind_of_wait():
     with Ranks(2, dying) as ranks:
-        told = ranks.result(0, 240)
-    for name, (first, again) in told.items():
+        errors = ranks.result(0, 240)
+    for name, (first, again) in errors.items():
         assert first[:3] == (tithe.Error, "peer_lost", 1) and "rank 1 is gone" in first[3], (name, first)
         assert "ddp" in name or again[:3] == first[:3], (name, again)

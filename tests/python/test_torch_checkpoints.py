@@ -130,8 +130,8 @@ def test_damage_to_a_file_is_detected(tmp_path, kind, name):
     put(tmp_path, 4, "old")
     damage, text = DAMAGES[kind]
     damage(tmp_path / "step 4" / name)
-    (told,) = wrong_with(tmp_path / "step 4")
-    assert f"'{tmp_path}/step 4/{name}'" in told and (text in told or name == "manifest")
+    (problem,) = wrong_with(tmp_path / "step 4")
+    assert f"'{tmp_path}/step 4/{name}'" in problem and (text in problem or name == "manifest")
 
 
 @pytest.mark.parametrize("name", ["manifest", "a.pt"])
@@ -232,12 +232,12 @@ def damaged(rank, world, folder):
 
         first_here(rank, prepare)
         end = Training(str(other)).end()
-        told = log.take()
+        warnings = log.take()
         if end != ends[4]:
             wrong.append(f"{kind}, {name}: step {end[0]}")
-        fits = [f"'{other}/step 8/{name}'" in each and (text in each or name == "manifest") for each in told]
+        fits = [f"'{other}/step 8/{name}'" in each and (text in each or name == "manifest") for each in warnings]
         if fits != ([True] if rank == 0 else []):
-            wrong.append(f"{kind}, {name}: {told}")
+            wrong.append(f"{kind}, {name}: {warnings}")
     # The job continues, and replaces the damaged checkpoint.
     again = Training(str(other)).run(8).end()
     if again != ends[8] or Training(str(other)).end() != ends[8]:
@@ -341,15 +341,15 @@ def beside_each_other(rank, world, folder):
 def test_folders_of_hosts_can_differ(tmp_path):
     first, second = run_ranks(2, beside_each_other, str(tmp_path))
     assert [name for name in first if first[name][:3] != second[name][:3]] == []
-    assert {name: told[:2] for name, told in first.items() if name != "another job's"} == {
+    assert {name: result[:2] for name, result in first.items() if name != "another job's"} == {
         "one lost the last": (8, True),
         "both lost the last": (4, True),
         "a bit": (8, True),
         "a bit on both": (4, True),
         "a manifest": (8, True),
     }
-    texts = {name: told[3] for name, told in first.items()}
-    assert not any(told[3] for told in second.values())
+    texts = {name: result[3] for name, result in first.items()}
+    assert not any(result[3] for result in second.values())
     assert texts["one lost the last"] == texts["both lost the last"] == texts["another job's"] == []
     assert [len(texts[name]) for name in ("a bit", "a bit on both", "a manifest")] == [1, 1, 1], texts
     assert "copies of other hosts are used" in texts["a bit"][0] and "host 1/step 8/rank 1 of 2.pt" in texts["a bit"][0]

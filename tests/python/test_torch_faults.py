@@ -179,19 +179,19 @@ def interrupted(rank, world, folder):
     try:
         train(model, rank, [3])
     except KeyboardInterrupt:
-        told = "Ctrl-C"
+        failure = "Ctrl-C"
         open(f"{folder}/interrupted", "w").close()
         # Otherwise the others would detect the end of the process
         wait_until(lambda: os.path.exists(f"{folder}/heard"))
     except tithe.Error as error:
-        told = error.code, error.peer
+        failure = error.code, error.peer
         open(f"{folder}/heard", "w").close()
     same = session() == before and bits(model) == weights
     if rank == 0:
         with pytest.raises(tithe.Error, match=r"Ctrl-C ended this rank's wait.*Restart from a checkpoint"):
             state._start(None)  # the call that DDP's next bucket makes
     state.close()
-    return told, same, session() == before
+    return failure, same, session() == before
 
 
 def test_interrupted_backward_never_counts_its_step(tmp_path):

@@ -116,9 +116,9 @@ def test_state_of_another_memory_format_is_refused_by_name(tmp_path, saved):
     whole = run_ranks(2, saved_in, str(tmp_path), saved)
     assert run_ranks(2, loaded_in, str(tmp_path), saved) == whole
     (other,) = set(FORMATS) - {saved}
-    for told in run_ranks(2, loaded_in, str(tmp_path), other):
+    for error in run_ranks(2, loaded_in, str(tmp_path), other):
         # The second one has at most one dimension above 1: both formats are the same.
-        assert "another memory format of '0.weight', and" in told and "channels_last" in told, told
+        assert "another memory format of '0.weight', and" in error and "channels_last" in error, error
 
 
 def changed_on_the_way(rank, world):
@@ -157,7 +157,7 @@ def model_of(rank, frozen=(), adds=False, head=4, loads=None):
 
 def partly(rank, world):
     """Returns the log or the error of each load, and whether training continues with the residuals."""
-    told = {}
+    logged = {}
     model, state = model_of(rank, frozen=["0.weight"])
     train(model, rank, range(3))
     lacks_one = {"model": model.module.state_dict(), "tithe": state.state_dict()}
@@ -172,7 +172,7 @@ def partly(rank, world):
     has_all = {"model": model.module.state_dict(), "tithe": state.state_dict()}
     kept = state.residual(model.module[0].weight)
     assert bool((kept != 0).any())
-    told["more"] = lines
+    logged["more"] = lines
     state.close()
 
     with Lines() as lines:  # frozen and removed
@@ -180,7 +180,7 @@ def partly(rank, world):
         state.load_state_dict(has_all["tithe"])
         train(model, rank, range(6, 8))
         again = state.state_dict()
-    told["less"] = lines
+    logged["less"] = lines
     state.close()
 
     with Lines() as lines:  # and restored: their residuals were kept
@@ -188,7 +188,7 @@ def partly(rank, world):
         state.load_state_dict(again)
         assert torch.equal(state.residual(model.module[0].weight), kept)
         train(model, rank, range(8, 9))
-    told["back"] = lines
+    logged["back"] = lines
     state.close()
 
     for name, changes in {"shape": {"head": 7}, "other": {}}.items():
@@ -197,24 +197,24 @@ def partly(rank, world):
         names = {f"x.{k}": v for k, v in inner["parameters"].items()} if name == "other" else inner["parameters"]
         with pytest.raises(ValueError) as refused:
             state.load_state_dict({**inner, "parameters": names})
-        told[name] = str(refused.value)
+        logged[name] = str(refused.value)
         train(model, rank, range(1))  # nothing has changed
         state.close()
-    return told
+    return logged
 
 
 def test_partly_matching_state_is_loaded_with_a_message_or_refused():
     """A refusal must come when the state is loaded, and not at the first backward, after other work."""
-    told, others = run_ranks(2, partly)
-    assert told["more"] == [
+    logged, others = run_ranks(2, partly)
+    assert logged["more"] == [
         "the loaded state has nothing of '0.weight', '5.weight', '5.bias': nothing of theirs is unsent"
     ]
-    assert told["less"] == [
+    assert logged["less"] == [
         "what the loaded state has of '0.weight', '5.bias', '5.weight' is kept until they train again"
     ]
-    assert told["back"] == []
-    assert "'4.weight' (4, 144) in the state and (7, 144) in the model" in told["shape"]
-    assert "of another model" in told["other"] and "'x." in told["other"]
+    assert logged["back"] == []
+    assert "'4.weight' (4, 144) in the state and (7, 144) in the model" in logged["shape"]
+    assert "of another model" in logged["other"] and "'x." in logged["other"]
     assert others["more"] == others["less"] == []  # rank 0 logs for all ranks
 
 

@@ -177,13 +177,15 @@ def parity(rank, world, reference):
 def check(results):
     for rank in results:
         assert [name for name, (equal, _) in rank.items() if not equal] == []
-    stats = {name: told for name, (_, told) in results[0].items()}
+    stats = {name: figures for name, (_, figures) in results[0].items()}
     steps = FEW if len(results) > 2 else STEPS
-    rounds = {name: (told["reduce_scatter"]["rounds"], told["all_gather"]["rounds"]) for name, told in stats.items()}
+    rounds = {
+        name: (figures["reduce_scatter"]["rounds"], figures["all_gather"]["rounds"]) for name, figures in stats.items()
+    }
     assert rounds["plain"] == (3 * STEPS, 5 * STEPS), "the root's weights are gathered once"
     assert rounds["kept whole after forward"] == (3 * steps, 3 * steps)
     assert rounds["accumulated"][0] == 3 * steps and rounds["accumulated on the way"][0] == 9 * steps
-    assert all(told["rounds_dropped"] == 0 for told in stats.values())
+    assert all(figures["rounds_dropped"] == 0 for figures in stats.values())
     return stats
 
 

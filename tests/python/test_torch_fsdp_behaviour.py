@@ -326,10 +326,10 @@ def apart(rank, world):
     fully_shard(network.b, mesh=mesh)
     fully_shard(network, mesh=mesh)
     state = tithe.torch.attach(network, **FP32)
-    with pytest.raises(tithe.Error) as told:
+    with pytest.raises(tithe.Error) as error:
         network(torch.ones(2, 8))
     state.close()
-    return told.value.code, str(told.value)
+    return error.value.code, str(error.value)
 
 
 def test_gathers_of_different_modules_fail_at_once():
@@ -342,9 +342,9 @@ def unlike(rank, world):
     network = network_of()
     tithe.torch.attach(network, **FP32)
     network.with_extra = rank == 0
-    with pytest.raises(tithe.Error) as told:
+    with pytest.raises(tithe.Error) as error:
         loss_of(network, 0).backward()
-    return told.value.code, str(told.value)
+    return error.value.code, str(error.value)
 
 
 def test_gradients_of_different_parameters_fail_at_once():

@@ -54,9 +54,9 @@ def dies(rank, world):
     loss = loss_of(network, 0)
     if rank == 1:
         os._exit(0)
-    with pytest.raises(tithe.Error) as told:
+    with pytest.raises(tithe.Error) as error:
         loss.backward()
-    return told.value.code, told.value.peer
+    return error.value.code, error.value.peer
 
 
 def test_dead_rank_is_named():

@@ -63,12 +63,12 @@ def overlapping(rank, world):
     gates = []
 
     def goes_on(_):
-        before = told["frames_sent"]
+        before = stats["frames_sent"]
         wait_until(lambda: state.stats()["frames_sent"] > before)
         gates.append(state.stats()["rounds"])
 
     for step in range(3):
-        told = state.stats() if step else {}
+        stats = state.stats() if step else {}
         if step == 1:  # in the first step DDP has one bucket, later buckets of its cap
             model.module[1].register_forward_hook(lambda _, given, out: out.register_hook(goes_on) and None)
         model.zero_grad()
@@ -85,7 +85,7 @@ def by_group(rank, world):
     """Does the same as "auto", with the user's own group; also 16-bit types, channels_last, accumulation, a loss
     scale."""
     mine = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
-    told = []
+    parts = []
     for dtype, form in ((torch.float32, torch.channels_last), (torch.bfloat16, None), (torch.float16, None)):
         made = [net(dtype) if form is None else net(dtype).to(memory_format=form) for _ in range(2)]
         plain, ours = (DDP(each, bucket_cap_mb=0.004) for each in made)
@@ -99,14 +99,14 @@ def by_group(rank, world):
             for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
                 near = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-3}
                 torch.testing.assert_close(q.grad, p.grad, **near)
-        told.append(own_part(state.state_dict())["parts"]["3.weight"])
+        parts.append(own_part(state.state_dict())["parts"]["3.weight"])
         state.close()
-    return told
+    return parts
 
 
 def test_a_group_of_the_users_own_types_formats_and_accumulation():
-    for rank, told in enumerate(run_ranks(4, by_group)):
-        assert told == [("rows 0 to 20 of 41", "rows 20 to 41 of 41")[rank // 2]] * 3
+    for rank, parts in enumerate(run_ranks(4, by_group)):
+        assert parts == [("rows 0 to 20 of 41", "rows 20 to 41 of 41")[rank // 2]] * 3
 
 
 # ---- Residuals
@@ -206,16 +206,16 @@ def dying(rank, world, victim):
     if rank == victim:
         os._exit(7)
     began = time.monotonic()
-    with pytest.raises((tithe.Error, RuntimeError)) as told:
+    with pytest.raises((tithe.Error, RuntimeError)) as error:
         loss_of(model, rank, 3).backward()
     assert str(state.state_dict()) == saved  # of the last step that counted
-    return str(told.value), time.monotonic() - began
+    return str(error.value), time.monotonic() - began
 
 
 def test_dead_rank_is_named_by_all_and_the_committed_state_kept():
     victim = 3
     with Ranks(4, dying, victim) as ranks:
-        told = [ranks.result(r, 240) for r in range(4) if r != victim]
-    peer, mate = told[victim - 2], told[2]
-    assert "rank 1 is gone" in peer[0] or "rank 1 did not" in peer[0], told
-    assert "inside this host, among its 2 ranks" in mate[0], told
+        errors = [ranks.result(r, 240) for r in range(4) if r != victim]
+    peer, mate = errors[victim - 2], errors[2]
+    assert "rank 1 is gone" in peer[0] or "rank 1 did not" in peer[0], errors
+    assert "inside this host, among its 2 ranks" in mate[0], errors

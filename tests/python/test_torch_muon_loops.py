@@ -93,10 +93,10 @@ def test_grad_scaler_steps_and_skips_equally_on_all_ranks():
 
 
 def not_finite(rank, world, where):
-    told = []
+    messages = []
     log = logging.getLogger("tithe.torch")
     log.addHandler(handler := logging.Handler())
-    handler.emit = lambda record: told.append(record.getMessage())
+    handler.emit = lambda record: messages.append(record.getMessage())
     model, optimizers, _ = attached(None)
     matrices, _ = parts_of(model.module)
     train(model, optimizers, rank, range(2))
@@ -110,7 +110,7 @@ def not_finite(rank, world, where):
         matrices[1].grad[3] = torch.inf
     optimizers[0].step()
     assert bits(matrices) == before and bits(momentum(optimizers[0]).values()) == kept
-    return seen, [text for text in told if "Muon made no step" in text]
+    return seen, [text for text in messages if "Muon made no step" in text]
 
 
 @pytest.mark.parametrize("where", ["backward", "after it"])

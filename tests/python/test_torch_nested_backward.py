@@ -134,14 +134,14 @@ def all_runs(rank, world):
     """Returns the names of the cases that differ: from plain DDP with fp32, or from the same model without checkpoints
     with the default."""
     wrong = []
-    usual = trained(rank, plain, attach={})
+    expected = trained(rank, plain, attach={})
     for name, run in RUNS.items():
         for static in (False, True):
             if trained(rank, run, static_graph=static) != trained(
                 rank, run, attach={"codec": "fp32"}, static_graph=static
             ):
                 wrong.append(f"{name}, static_graph={static}: fp32")
-        if name in CHECKPOINTS and trained(rank, run, attach={}) != usual:
+        if name in CHECKPOINTS and trained(rank, run, attach={}) != expected:
             wrong.append(f"{name}: default codec")
     for step_of in (penalty, whole):
         if trained(rank, plain, step_of) != trained(rank, plain, step_of, {"codec": "fp32"}):
@@ -211,7 +211,7 @@ def waits_in_the_hook(rank, world):
 
 def test_step_without_its_last_bucket_names_the_missing_parameters():
     """In the hook the step ends after patience. If DDP itself does not wait, tithe must not wait either."""
-    for told in run_ranks(2, waits_in_the_hook):
-        assert "handed over bucket 0 and then nothing for 2 s" in told, told
-        assert "buckets after 0 were waited for" in told and "'layers.0.weight'" in told, told
-        assert "does not wait for it" in told and "Restart from a checkpoint" in told, told
+    for error in run_ranks(2, waits_in_the_hook):
+        assert "handed over bucket 0 and then nothing for 2 s" in error, error
+        assert "buckets after 0 were waited for" in error and "'layers.0.weight'" in error, error
+        assert "does not wait for it" in error and "Restart from a checkpoint" in error, error

@@ -262,7 +262,7 @@ def test_group_added_during_training():
 # ---- Warnings
 
 
-class Told(logging.Handler):
+class LogTexts(logging.Handler):
     def __init__(self):
         super().__init__()
         self.texts = []
@@ -272,10 +272,10 @@ class Told(logging.Handler):
 
 
 def warned(rank, world, kind, codec, choices=None):
-    told = Told()
+    log_texts = LogTexts()
     log = logging.getLogger("tithe.torch")
     log.setLevel(logging.INFO)
-    log.addHandler(told)
+    log.addHandler(log_texts)
     model = DDP(net())
     optimizer = {
         "AdamW": lambda p: torch.optim.AdamW(p),
@@ -289,7 +289,7 @@ def warned(rank, world, kind, codec, choices=None):
     }[kind](model.parameters())
     tithe.torch.attach(model, optimizer=optimizer, codec=codec, choices=choices, **OPTIONS)
     train(model, optimizer, rank, range(3))
-    return told.texts
+    return log_texts.texts
 
 
 @pytest.mark.parametrize(

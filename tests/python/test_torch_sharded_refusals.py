@@ -130,15 +130,15 @@ def not_all_step(rank, world):
         done.wait(["named/0", "named/1"])
         return None
     begin = time.monotonic()
-    with pytest.raises(tithe.Error) as told:
+    with pytest.raises(tithe.Error) as failure:
         network(batch(rank, 1)).sum().backward()
     seconds = time.monotonic() - begin
     again = state.state_dict()
     done.set(f"named/{rank}", "")
-    return told.value.peer, told.value.code, seconds, str(saved) == str(again)
+    return failure.value.peer, failure.value.code, seconds, str(saved) == str(again)
 
 
 def test_replica_without_a_step_is_named_and_the_state_kept():
-    for told in run_ranks(4, not_all_step)[:2]:
-        peer, code, seconds, same = told
+    for failure in run_ranks(4, not_all_step)[:2]:
+        peer, code, seconds, same = failure
         assert peer == 1 and code == "timeout" and seconds > 10 and same

@@ -110,9 +110,9 @@ def interleaved(rank, world, named):
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_state_shared_by_two_models_whose_backwards_interleave_is_refused(named):
-    told = run_ranks(2, interleaved, named)
-    refused = [text for own, text in told if own]  # the other rank may get this error first
-    assert refused, told
+    results = run_ranks(2, interleaved, named)
+    refused = [text for own, text in results if own]  # the other rank may get this error first
+    assert refused, results
     assert all("belongs to another model" in text and "State of its own" in text for text in refused)
 
 
@@ -176,13 +176,13 @@ def left_in_the_middle(rank, world, error, leavers, folder):
     before, weights = session_of(state), bits(module)
     if rank in leavers:
         module.raises = error
-    told = None
+    failure = None
     try:
         train(model, rank, [3])
     except (ZeroDivisionError, KeyboardInterrupt) as raised:
-        told = type(raised).__name__
+        failure = type(raised).__name__
     except tithe.Error as lost:
-        told = lost.code, lost.peer
+        failure = lost.code, lost.peer
     saved = state.state_dict()  # does not wait for the missing last bucket
     same = session_of(state) == before and bits(module) == weights
     open(f"{folder}/{rank}", "w").close()
@@ -201,7 +201,7 @@ def left_in_the_middle(rank, world, error, leavers, folder):
     model = ddp(module, state, **ONE_MB_BUCKETS)
     state.load_state_dict(saved)
     train(model, rank, range(3, 5))
-    return told, same, bits(module)
+    return failure, same, bits(module)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])

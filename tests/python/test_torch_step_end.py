@@ -185,7 +185,7 @@ def asks_in_mid_step(rank, world):
     """Calls state_dict() on a second thread during backward; and one call that times out."""
     model = DDP(Layers(), **SMALL)
     state = tithe.torch.attach(model, codec="topk:ratio=0.1", min_values=0, timeout=10.0)
-    inside, go_on, told = threading.Event(), threading.Event(), []
+    inside, go_on, states = threading.Event(), threading.Event(), []
 
     def hold(gradient):
         inside.set()
@@ -193,7 +193,7 @@ def asks_in_mid_step(rank, world):
 
     def save():
         inside.wait(30)
-        told.append(state.state_dict())
+        states.append(state.state_dict())
 
     backward(model, batch(rank, 0), [0, 1, 2, 3])
     thread = threading.Thread(target=save)
@@ -203,7 +203,7 @@ def asks_in_mid_step(rank, world):
     backward(model, batch(rank, 1), [0, 1, 2, 3])
     handle.remove()
     thread.join()
-    same = torch.equal(own_part(told[0])["session"], own_part(state.state_dict())["session"])
+    same = torch.equal(own_part(states[0])["session"], own_part(state.state_dict())["session"])
     backward(model, batch(rank, 2), [0, 1, 2, 3])
     rounds = state.stats()["rounds"]
 
@@ -311,9 +311,9 @@ def unfreezes(rank, world, late):
     """Returns the number of warnings that a parameter trains without being reduced, and their step."""
     import logging
 
-    said = []
+    messages = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: messages.append(record.getMessage())
     logging.getLogger("tithe.torch").addHandler(handler)
     net = Layers()
     net.layers[0].requires_grad_(False)
@@ -324,8 +324,8 @@ def unfreezes(rank, world, late):
         if step == 2 and late == "unfrozen":
             net.layers[0].requires_grad_(True)
         backward(model, batch(rank, step), [0, 1, 2, 3])
-        steps += [step] * sum("drift apart" in text for text in said) if not steps else []
-    text = [text for text in said if "drift apart" in text]
+        steps += [step] * sum("drift apart" in text for text in messages) if not steps else []
+    text = [text for text in messages if "drift apart" in text]
     state.close()
     return steps, text
 

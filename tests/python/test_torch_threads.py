@@ -66,6 +66,6 @@ def at_once(rank, world):
 
 
 def test_concurrent_backwards_of_two_models_equal_sequential_ones():
-    told = run_ranks(2, at_once)
-    for ends, failed in told:
-        assert failed == [] and ends[0] == ends[1] == told[0][0][0]
+    results = run_ranks(2, at_once)
+    for ends, failed in results:
+        assert failed == [] and ends[0] == ends[1] == results[0][0][0]

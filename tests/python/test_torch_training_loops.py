@@ -201,7 +201,7 @@ def test_adamw_divides_by_the_true_square_in_every_loop():
 # ---- Unapplied rounds
 
 
-class Told(logging.Handler):
+class LogTexts(logging.Handler):
     """Records warnings, except those about a codec that does not suit an optimizer."""
 
     def __init__(self):
@@ -217,7 +217,7 @@ class Told(logging.Handler):
 def skipping(rank, world, codec, to_none, cure):
     """Drops every fifth step's gradients. Returns the sum of applied gradients and residuals, the sum of the gradients
     of the applied steps, and the warnings."""
-    told = Told()
+    log_texts = LogTexts()
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(64, 32, bias=False))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -237,7 +237,7 @@ def skipping(rank, world, codec, to_none, cure):
     owed = state.residual(weight)
     torch.distributed.all_reduce(owed)
     off = (start - weight.detach()) + owed / world - true
-    return (off.norm() / true.norm()).item(), told.texts
+    return (off.norm() / true.norm()).item(), log_texts.texts
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -255,7 +255,7 @@ def test_undo_of_a_discarded_step_loses_nothing(codec):
 
 def unnamed(rank, world):
     """Loops that apply every round get no warning."""
-    told = Told()
+    log_texts = LogTexts()
     for loop in ("plain", "accumulated", "clipped", "masked"):
         for make in (sgd, tithe.torch.optim.AdamW):
             trained(rank, loop, make, codec="eden:bits=3")
@@ -279,7 +279,7 @@ def unnamed(rank, world):
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    return told.texts
+    return log_texts.texts
 
 
 def test_loop_that_applies_every_round_gets_no_warning():
@@ -316,7 +316,7 @@ def test_undo_restores_all_state_of_adamw():
 
 def phases(rank, world, make):
     """Trains with a second optimizer object after 20 steps, which attach() did not receive."""
-    told = Told()
+    log_texts = LogTexts()
     ends = []
     for codec in ("topk:ratio=1", None):
         model = DDP(net())
@@ -327,7 +327,7 @@ def phases(rank, world, make):
         loop.run(model, optimizer, 20)
         loop.run(model, make(model.parameters()), 20)
         ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    return (ends[0] - ends[1]).norm().item() / ends[1].norm().item(), told.texts
+    return (ends[0] - ends[1]).norm().item() / ends[1].norm().item(), log_texts.texts
 
 
 def test_other_optimizer_object_is_named_and_sgd_equals_plain():
@@ -366,12 +366,12 @@ def test_a_parameter_outside_ddp_keeps_its_momentum():
 
 
 def forgotten(rank, world, optimizer_given, codec):
-    told = Told()
+    log_texts = LogTexts()
     model = DDP(net())
     optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3)
     tithe.torch.attach(model, codec=codec, optimizer=optimizer if optimizer_given else None, **OPTIONS)
     Loop(rank).run(model, optimizer, 3)
-    return told.texts
+    return log_texts.texts
 
 
 def test_tithes_adamw_that_was_not_attached_is_named():

@@ -47,7 +47,7 @@ def start(tmp_path):
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        process.said = out.read_text
+        process.output = out.read_text
         started.append(process)
         return process
 
@@ -59,12 +59,12 @@ def start(tmp_path):
 
 def lighthouses(start, number):
     process = start("lighthouse", "lighthouse", number)
-    wait_until(lambda: "http" in process.said(), 300)
-    return process.said().split()
+    wait_until(lambda: "http" in process.output(), 300)
+    return process.output().split()
 
 
 def steps(process):
-    return [int(step) for step in re.findall(r"^step (\d+) of", process.said(), re.M)]
+    return [int(step) for step in re.findall(r"^step (\d+) of", process.output(), re.M)]
 
 
 def last(process):
@@ -73,7 +73,7 @@ def last(process):
 
 def reaches(process, true, seconds=180):
     wait_until(lambda: true() or process.poll() is not None, seconds)
-    assert process.poll() is None, process.said()[-3000:]
+    assert process.poll() is None, process.output()[-3000:]
 
 
 def test_one_of_three_is_killed_and_rejoins(start, tmp_path):
@@ -90,11 +90,11 @@ def test_one_of_three_is_killed_and_rejoins(start, tmp_path):
     gone = last(replicas[1])[0]
     reaches(replicas[0], lambda: last(replicas[0]) > [gone + 10])
     replicas[1] = start("again", "steps", folder, 1, **given)
-    reaches(replicas[1], lambda: len(re.findall(r"^step \d+ of 3", replicas[1].said(), re.M)) > 10)
+    reaches(replicas[1], lambda: len(re.findall(r"^step \d+ of 3", replicas[1].output(), re.M)) > 10)
     (folder / "stop").write_text(str(last(replicas[0])[0] + 25))
     for process in replicas:
-        assert process.wait(timeout=180) == 0, process.said()[-3000:]
-    ends = [json.loads(process.said().splitlines()[-1]) for process in replicas]
+        assert process.wait(timeout=180) == 0, process.output()[-3000:]
+    ends = [json.loads(process.output().splitlines()[-1]) for process in replicas]
     assert len({end["weights"] for end in ends}) == 1, ends
     # A replica that missed a quorum restarts its counts.
     assert any(end["rounds_undone"] for end in ends) and any(end["ranks_lost"] for end in ends), ends
@@ -107,7 +107,7 @@ def test_one_of_three_is_killed_and_rejoins(start, tmp_path):
             tries.setdefault((int(step), int(epoch)), {})[me, process] = {n: arrays[n] for n in arrays.files}
     counted = sorted(key for key, there in tries.items() if any(each["counted"] for each in there.values()))
     assert [step for step, _ in counted] == list(range(counted[-1][0] + 1))
-    owed, returned, unsaid = {}, set(), 0
+    owed, returned, unreported = {}, set(), 0
     for key in counted:
         there = tries[key]
         totals = {each["sum"].tobytes() for each in there.values() if each["counted"] and each["given"].any()}
@@ -117,18 +117,18 @@ def test_one_of_three_is_killed_and_rejoins(start, tmp_path):
         returned |= {who for who, each in there.items() if who in owed and not each["given"].any()}
         owed.update(now)
         if any(each["members"] > len(there) for each in there.values()):
-            unsaid += 1  # the replica was killed before it wrote its values
+            unreported += 1  # the replica was killed before it wrote its values
             continue
         given = sum(each["given"].astype(np.float64) for each in there.values())
         balanced = np.array_equal(given + before, np.frombuffer(totals.pop()) + sum(now.values()))
-        assert balanced, (key, sorted(there), [process.said()[-4000:] for process in replicas])
-    assert returned and unsaid < 2, "one that owed something healed"
+        assert balanced, (key, sorted(there), [process.output()[-4000:] for process in replicas])
+    assert returned and unreported < 2, "one that owed something healed"
 
 
 def test_failures_in_a_step_keep_the_ledger(start):
     drill = start("drill", *range(4), script="torchft_drill.py")
-    assert drill.wait(timeout=240) == 0, drill.said()[-3000:]
-    happened = json.loads(drill.said().splitlines()[-1])
+    assert drill.wait(timeout=240) == 0, drill.output()[-3000:]
+    happened = json.loads(drill.output().splitlines()[-1])
     assert all(happened[what] > 5 for what in ("healed", "counted for some", "counted for nobody", "missed a quorum"))
 
 
@@ -137,8 +137,8 @@ def test_local_steps_of_torchft(start):
     replicas = [start(me, "local", me, *addresses) for me in range(2)]
     ends = []
     for process in replicas:
-        assert process.wait(timeout=240) == 0, process.said()[-3000:]
-        ends.append(json.loads(process.said().splitlines()[-1]))
+        assert process.wait(timeout=240) == 0, process.output()[-3000:]
+        ends.append(json.loads(process.output().splitlines()[-1]))
     assert ends[0]["diloco"]["weights"] == ends[1]["diloco"]["weights"]
     assert ends[0]["local_sgd"]["weights"] == ends[1]["local_sgd"]["weights"]
     assert ends[0]["diloco"]["steps"] == ends[0]["diloco"]["rounds"] == 12, "a fragment is a round"
@@ -149,7 +149,7 @@ def test_local_steps_of_torchft(start):
 def test_unsupported_setups_are_refused(start):
     process = start("refused", "refused")
     assert process.wait(timeout=120) == 0
-    said = dict(line.split(": ", 1) for line in process.said().splitlines())
-    assert "name a codec" in said["auto"] and "unknown option 'codek'" in said["option"]
-    assert "decided by torchft's quorum" in said["decided"] and "feedback=momentum" in said["momentum"]
-    assert "fp9" in said["codec"] and "pg=tithe.torchft.ProcessGroup" in said["group"]
+    output = dict(line.split(": ", 1) for line in process.output().splitlines())
+    assert "name a codec" in output["auto"] and "unknown option 'codek'" in output["option"]
+    assert "decided by torchft's quorum" in output["decided"] and "feedback=momentum" in output["momentum"]
+    assert "fp9" in output["codec"] and "pg=tithe.torchft.ProcessGroup" in output["group"]

@@ -110,9 +110,9 @@ def steps(folder, me):
                 np.savez(file, given=given, sum=total, after=after, counted=counted, members=group.size())
             saved.with_suffix(".new").rename(saved)
         print(f"step {step} of {count}" if counted else f"step {step} did not count", flush=True)
-    told = group.stats()
+    stats = group.stats()
     names = ("rounds", "rounds_undone", "ranks_lost", "epoch")
-    print(json.dumps({"weights": float(np.abs(flat(module.parameters())).sum()), **{n: told[n] for n in names}}))
+    print(json.dumps({"weights": float(np.abs(flat(module.parameters())).sum()), **{n: stats[n] for n in names}}))
     manager.shutdown(wait=False)
     group.shutdown()
 
@@ -142,12 +142,12 @@ def local(me, diloco, local_sgd):
                 inner.step()
         kept = around._fragments if name == "diloco" else []
         whole = [t for each in kept for t in each.original_parameters.values()] or list(module.parameters())
-        told = group.stats()
+        stats = group.stats()
         ends[name] = {
             "weights": flat(whole).tobytes().hex()[:4000],
             "steps": manager.current_step(),
-            "rounds": told["rounds"],
-            "saved": told["bytes_sent"] / max(1, told["dense_bytes"]),
+            "rounds": stats["rounds"],
+            "saved": stats["bytes_sent"] / max(1, stats["dense_bytes"]),
         }
         manager.shutdown(wait=False)
         group.shutdown()

@@ -88,13 +88,13 @@ dims = parallel_dims.ParallelDims(
     dp_replicate=2, dp_shard=2, cp=1, tp=1, pp=1, ep=1, world_size=WORLD, spmd_backend="partial_dtensor"
 )
 dims.build_mesh()
-told = {"own": train(sharded(dims))}
+results = {"own": train(sharded(dims))}
 for codec in ("fp32", "fp8"):
     model = sharded(dims)
     state = tithe.torch.attach(model, codec=codec, min_values=0, timeout=30.0)
-    told[codec] = train(model)
-    told[f"{codec} rounds"] = state.stats()["rounds"]
-    told["names"] = sorted(state.tensor_stats())
+    results[codec] = train(model)
+    results[f"{codec} rounds"] = state.stats()["rounds"]
+    results["names"] = sorted(state.tensor_stats())
     state.close()
-print(json.dumps(told))
+print(json.dumps(results))
 dist.destroy_process_group()

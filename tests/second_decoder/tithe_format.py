@@ -178,7 +178,7 @@ class Fields:
         must(self.at == len(self.data), "bytes behind the last field")
 
 
-REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent", "told")
+REPORT_FIELDS = ("number", "round", "state", "waits_for", "received", "sent", "messages_sent")
 
 
 def read_control(frame: bytes) -> dict:
@@ -236,7 +236,7 @@ def read_state(state: bytes) -> dict:
     must(version == 8, f"version {version}")
     must(rank < world, "a rank beyond the world")
     texts = {name: f.text("Q") for name in ("codec", "opened", "decided", "link", "schedule")}
-    told = dict(zip(("learning_rate", "least_loss", "steps"), f.numbers("ddI"), strict=True))
+    schedule_state = dict(zip(("learning_rate", "min_loss", "steps"), f.numbers("ddI"), strict=True))
     (names,) = f.numbers("Q")
     must(names in (0, world), "names of some ranks")
     members = [f.text("Q") for _ in range(names)]
@@ -262,7 +262,7 @@ def read_state(state: bytes) -> dict:
         "rounds": rounds,
         "job": job,
         **texts,
-        "told": told,
+        "schedule_state": schedule_state,
         "members": members,
         "keys": keys,
     }

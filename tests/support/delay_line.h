@@ -46,7 +46,7 @@ class DelayLine {
     // Time at which the sender learns of the acknowledgement, bytes.
     std::deque<std::pair<Clock::time_point, std::size_t>> acknowledged = {};
     std::size_t held = 0;  // of its window
-    bool ended = false, told = false;
+    bool ended = false, shut_down = false;
   };
 
   void run() {
@@ -94,7 +94,7 @@ class DelayLine {
       w.acknowledged.emplace_back(Clock::now() + one_way_, c.bytes.size());
       w.chunks.pop_front();
     }
-    if (w.ended && w.chunks.empty() && !std::exchange(w.told, true)) shutdown(w.to, SHUT_WR);
+    if (w.ended && w.chunks.empty() && !std::exchange(w.shut_down, true)) shutdown(w.to, SHUT_WR);
   }
 
   tcp::Endpoint to_, at_{asio::ip::address_v4::loopback(), 0};

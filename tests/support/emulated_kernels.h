@@ -97,13 +97,13 @@ struct Outcome {
 };
 
 // The call for both directions, with its memory.
-struct Told {
+struct TestCall {
   KernelCall kernel = {};
   lang::CallMemory memory;
   lang::Agreed agreed;
   std::vector<std::uint64_t> scratch = {};
 
-  Told(const Functions& of, const lang::Combination& combination, const Call& call, std::size_t n)
+  TestCall(const Functions& of, const lang::Combination& combination, const Call& call, std::size_t n)
       : memory({}, lang::agreed_bytes(combination, call.settings, n)),
         agreed(combination, "test", call, n, memory) {
     const auto key = [&](std::uint64_t seed) {
@@ -134,7 +134,7 @@ struct Placed {
 };
 
 // The memory of odd orders is aligned to values and bytes only.
-inline Outcome encoded(const Functions& of, Told& told, std::size_t bound, const Floats& grad,
+inline Outcome encoded(const Functions& of, TestCall& test_call, std::size_t bound, const Floats& grad,
                        const float* residual, bool in_place, unsigned order) {
   const std::size_t n = grad.size(), shift = order % 2;
   const Placed values(grad.data(), n, shift), before(residual, n, shift);
@@ -143,7 +143,7 @@ inline Outcome encoded(const Functions& of, Told& told, std::size_t bound, const
             .residual_out = {},
             .answer = std::vector<std::uint32_t>(33)};
   std::uint64_t bytes = 0;
-  KernelCall& kernel = told.kernel;
+  KernelCall& kernel = test_call.kernel;
   kernel.grad = values.at;
   kernel.residual = residual == nullptr ? nullptr : in_place ? after.at : before.at;
   kernel.residual_out = of.decode == nullptr ? nullptr : after.at;
@@ -159,17 +159,18 @@ inline Outcome encoded(const Functions& of, Told& told, std::size_t bound, const
   return o;
 }
 
-inline Floats decoded(const Functions& of, Told& told, Payload payload, const float* base, unsigned order) {
-  const std::size_t n = told.kernel.n, shift = order % 2;
+inline Floats decoded(const Functions& of, TestCall& test_call, Payload payload, const float* base,
+                      unsigned order) {
+  const std::size_t n = test_call.kernel.n, shift = order % 2;
   const Placed before(base, n, shift), out(nullptr, n, shift);
   const std::size_t bytes = payload.size();
   payload.insert(payload.begin(), shift, 0);
   payload.shrink_to_fit();
-  told.kernel.payload = payload.data() + shift;
-  told.kernel.payload_bytes = bytes;
-  told.kernel.base = base == nullptr ? nullptr : before.at;
-  told.kernel.out = out.at;
-  of.decode(&told.kernel, order);
+  test_call.kernel.payload = payload.data() + shift;
+  test_call.kernel.payload_bytes = bytes;
+  test_call.kernel.base = base == nullptr ? nullptr : before.at;
+  test_call.kernel.out = out.at;
+  of.decode(&test_call.kernel, order);
   return {out.at, out.at + n};
 }
 

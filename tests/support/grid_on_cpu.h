@@ -54,17 +54,18 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
                                                                           tile_of(call, group), turn % kOf))
 #if defined(TITHE_PLANS)  // kernels are found by name, and launched by the fake driver (gpu/fake_gpu.h)
 struct OnCpu {
-  void (*run)(const void* told, uint64_t blocks, unsigned order);
-  uint64_t told_bytes, threads;
+  void (*run)(const void* arguments, uint64_t blocks, unsigned order);
+  uint64_t argument_bytes, threads;
 };
-#define ON_CPU(name)                                                                                         \
-  extern "C" __attribute__((visibility("default"))) const void* name##_on_cpu() {                            \
-    static const OnCpu kOnCpu = {[](const void* told, uint64_t blocks, unsigned order) {                     \
-                                   for (uint64_t b = 0; b < blocks; ++b)                                     \
-                                     name(static_cast<const Call*>(told), turn_of(b, blocks, order), order); \
-                                 },                                                                          \
-                                 sizeof(Call), kThreads};                                                    \
-    return &kOnCpu;                                                                                          \
+#define ON_CPU(name)                                                                                      \
+  extern "C" __attribute__((visibility("default"))) const void* name##_on_cpu() {                         \
+    static const OnCpu kOnCpu = {[](const void* arguments, uint64_t blocks, unsigned order) {             \
+                                   for (uint64_t b = 0; b < blocks; ++b)                                  \
+                                     name(static_cast<const Call*>(arguments), turn_of(b, blocks, order), \
+                                          order);                                                         \
+                                 },                                                                       \
+                                 sizeof(Call), kThreads};                                                 \
+    return &kOnCpu;                                                                                       \
   }
 #else
 #define ON_CPU(name)

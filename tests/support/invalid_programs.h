@@ -21,7 +21,7 @@ struct InvalidProgram {
   const char* name;
   const char* part;  // of the program that is replaced
   const char* by;
-  const char* said;  // somewhere in the messages
+  const char* text;  // somewhere in the messages
 };
 inline std::string name_of(const ::testing::TestParamInfo<InvalidProgram>& of) { return of.param.name; }
 
@@ -29,7 +29,7 @@ inline void expect_problems(std::string good, const InvalidProgram& mistake) {
   const std::size_t at = good.find(mistake.part);
   ASSERT_NE(at, std::string::npos);
   const std::string got = problems_of(good.replace(at, std::string_view(mistake.part).size(), mistake.by));
-  EXPECT_NE(got.find(mistake.said), std::string::npos) << got;
+  EXPECT_NE(got.find(mistake.text), std::string::npos) << got;
 }
 
 }  // namespace tithe::testing

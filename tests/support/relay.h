@@ -83,7 +83,7 @@ class Relay {
   };
   struct Half {
     std::vector<std::uint8_t> waits = {};
-    bool ended = false, told = false;
+    bool ended = false, shut_down = false;
   };
   struct Flow {
     Link* link = nullptr;
@@ -152,7 +152,7 @@ class Relay {
     if (f.link->state == LinkState::kHolds) return true;
     bool over = f.link->state == LinkState::kBreaks;
     for (int k = 0; k < 2 && !over; ++k) over = !move(f, k);
-    if (over || (f.halves[0].told && f.halves[1].told)) {
+    if (over || (f.halves[0].shut_down && f.halves[1].shut_down)) {
       f.end();
       return false;
     }
@@ -178,7 +178,7 @@ class Relay {
         half.waits.erase(half.waits.begin(), half.waits.begin() + n);
       }
       if (half.ended) {
-        if (!std::exchange(half.told, true)) shutdown(f.ends[1 - from], SHUT_WR);
+        if (!std::exchange(half.shut_down, true)) shutdown(f.ends[1 - from], SHUT_WR);
         return true;
       }
     }

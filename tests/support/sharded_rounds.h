@@ -100,7 +100,7 @@ inline std::vector<ShardedCombination> sharded_combinations() {
     // The ledger needs a residual.
     FeedbackPolicy& feedback = law.spec.feedback;
     if (!law.spec.codec->traits.lossless) feedback.kind = Feedback::kResidual;
-    feedback.asked = feedback.kind == Feedback::kResidual;
+    feedback.requested = feedback.kind == Feedback::kResidual;
     laws.push_back(std::move(law));
   }
   const char* const strategies[] = {"auto", "ring", "hosts"};

@@ -16,8 +16,8 @@ struct SyntheticJob {
   std::vector<double> drift = {};        // by rank: seconds per second
   std::uint32_t rounds = 8;
   std::int64_t round_ns = 10'000'000;
-  std::int64_t least_ns = 20'000, spread_ns = 100'000;  // of a frame's transit
-  bool one_way = false;                                 // a ring: rank r sends to r + 1 alone
+  std::int64_t min_transit_ns = 20'000, spread_ns = 100'000;  // of a frame's transit
+  bool one_way = false;                                       // a ring: rank r sends to r + 1 alone
   std::uint64_t seed = 1;
 
   std::int64_t by_clock_of(int rank, std::int64_t t) const {
@@ -43,7 +43,8 @@ struct SyntheticJob {
           if (to == from || (one_way && to != (from + 1) % world)) continue;
           const std::int64_t sent = begin + 1000 * (10 * from + to);
           const std::int64_t transit =
-              least_ns + static_cast<std::int64_t>(mix64(++draw) % static_cast<std::uint64_t>(spread_ns + 1));
+              min_transit_ns +
+              static_cast<std::int64_t>(mix64(++draw) % static_cast<std::uint64_t>(spread_ns + 1));
           TraceEvent e{.op = "send", .round = round, .part = 3, .chunk = from, .peer = to, .bytes = 500};
           e.key = "w";
           e.codec = "onebit";

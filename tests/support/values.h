@@ -73,10 +73,12 @@ inline constexpr const char* kExtremeNames[] = {"top", "mixed", "lone", "third",
 inline const char* name(Extreme kind) { return kExtremeNames[static_cast<int>(kind)]; }
 
 inline std::vector<float> extremes(Extreme kind, std::size_t n, unsigned seed) {
-  constexpr float kMost = std::numeric_limits<float>::max();
-  constexpr float kLeast = std::numeric_limits<float>::min();
-  constexpr float kTops[] = {kMost, -kMost, 3e38F, -3e38F, kMost / 2, -1.2e38F, 1.0F, 0.0F, -0.0F, -1e-40F};
-  constexpr float kBottoms[] = {1e-45F, -1e-45F, 1e-40F, -1e-39F, kLeast, -kLeast, 2 * kLeast, 0.0F, -0.0F};
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
+  constexpr float kMinNormal = std::numeric_limits<float>::min();
+  constexpr float kTops[] = {kMaxFloat, -kMaxFloat, 3e38F, -3e38F, kMaxFloat / 2,
+                             -1.2e38F,  1.0F,       0.0F,  -0.0F,  -1e-40F};
+  constexpr float kBottoms[] = {1e-45F,      -1e-45F,        1e-40F, -1e-39F, kMinNormal,
+                                -kMinNormal, 2 * kMinNormal, 0.0F,   -0.0F};
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
   const std::size_t lone = n == 0 ? 0 : rng() % n;
@@ -90,7 +92,7 @@ inline std::vector<float> extremes(Extreme kind, std::size_t n, unsigned seed) {
         v[i] = kTops[rng() % std::size(kTops)];
         break;
       case Extreme::kLone:
-        v[i] = i == lone ? -kMost : normal(rng);
+        v[i] = i == lone ? -kMaxFloat : normal(rng);
         break;
       case Extreme::kThird:
         v[i] = 1.2e38F;
@@ -105,10 +107,11 @@ inline std::vector<float> extremes(Extreme kind, std::size_t n, unsigned seed) {
 
 // A few of the floats that there are, most of them odd; not finite: NaN and infinities among them.
 inline Floats odd(std::size_t n, bool finite, unsigned seed) {
-  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  const Floats pool = {0.0F,  -0.0F,     1e-45F, -1e-45F, 1e-39F, 1.0F,
-                       -1.0F, kMost / 2, -kMost, kInf,    -kInf,  std::numeric_limits<float>::quiet_NaN()};
+  const Floats pool = {0.0F,       -0.0F, 1e-45F, -1e-45F,
+                       1e-39F,     1.0F,  -1.0F,  kMaxFloat / 2,
+                       -kMaxFloat, kInf,  -kInf,  std::numeric_limits<float>::quiet_NaN()};
   std::mt19937 rng(seed);
   Floats v(n);
   for (float& x : v) x = pool[rng() % (finite ? pool.size() - 3 : pool.size())];

@@ -37,7 +37,7 @@ CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
 DEFAULT = re.compile(r'^TITHE_OPTION\(Text, codec, "([^"]*)",', re.MULTILINE)
 
 
-def said(study: verdict.Study, codec: str, optimizer: str) -> str:
+def verdict_of(study: verdict.Study, codec: str, optimizer: str) -> str:
     """Returns the verdict under an optimizer: within noise, nearly, or the worst loss in units of noise."""
     safe = study.safe(codec, optimizer)
     if safe is None:
@@ -69,7 +69,7 @@ def table(study: verdict.Study, first: dict[str, str]) -> str:
             f"`{codec}`",
             f"1/{study.smaller(codec):.3g}",
             first.get(codec, ""),
-            *(said(study, codec, optimizer) for optimizer in OPTIMIZERS),
+            *(verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS),
         ]
         for codec in study.by_bytes()
         if codec != "fp32"
@@ -93,17 +93,20 @@ def contradictions(page: str, codecs: list[str], study: verdict.Study, first: di
     found = dict(verdicts(study, first))
     for spec, have, _ in advice(page, codecs):
         column = next((column for words, column in COLUMNS.items() if words in have), None)
-        told = found.get(spec, found.get(spec.partition(":")[0], {})).get(column, "yes")
-        if told.startswith("no"):
-            yield f"names '{spec}' for '{have}', and the study says '{told}' under {column}"
+        verdict_text = found.get(spec, found.get(spec.partition(":")[0], {})).get(column, "yes")
+        if verdict_text.startswith("no"):
+            yield f"names '{spec}' for '{have}', and the study says '{verdict_text}' under {column}"
 
 
 def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yields (codec, the verdict under each optimizer of its runs)."""
     for codec in study.by_bytes():
-        told = {FIRST: first.get(codec, ""), **{optimizer: said(study, codec, optimizer) for optimizer in OPTIMIZERS}}
+        by_optimizer = {
+            FIRST: first.get(codec, ""),
+            **{optimizer: verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS},
+        }
         if codec != "fp32":
-            yield codec, {name: verdict for name, verdict in told.items() if verdict}
+            yield codec, {name: verdict for name, verdict in by_optimizer.items() if verdict}
 
 
 def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> str:
@@ -116,8 +119,8 @@ def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[
             for spec, have, only in dict.fromkeys(advice(page, codecs))
         ),
     ]
-    for codec, told in verdicts(study, first):
-        lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in told.items()]
+    for codec, by_optimizer in verdicts(study, first):
+        lines += [f'TITHE_STUDIED("{codec}", "{name}", "{verdict}")' for name, verdict in by_optimizer.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -129,11 +132,11 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
         "",
     ]
     results = dict(sorted(verdicts(study, first)))
-    columns = list(dict.fromkeys(name for told in results.values() for name in told))
+    columns = list(dict.fromkeys(name for by_optimizer in results.values() for name in by_optimizer))
     columns.sort(key=[FIRST, *OPTIMIZERS].index)
     lines += [f"_COLUMNS = ({', '.join(json.dumps(name) for name in columns)})", "_ROWS = {"]
-    for codec, told in results.items():
-        lines.append(f'    "{codec}": ({", ".join(json.dumps(told.get(name, "")) for name in columns)}),')
+    for codec, by_optimizer in results.items():
+        lines.append(f'    "{codec}": ({", ".join(json.dumps(by_optimizer.get(name, "")) for name in columns)}),')
     chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
     made = "{c: {k: v for k, v in zip(_COLUMNS, row, strict=True) if v} for c, row in _ROWS.items()}"
     lines += ["}", f"STUDIED = {made}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']
@@ -166,7 +169,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
     elif not study.strictly_safe(default[1]):
         yield header, line, f"the default codec '{default[1]}' can be told from fp32 in the study"
     for optimizer, codec in DEFAULTS.items():
-        if (first.get(codec) if optimizer == FIRST else said(study, codec, optimizer)) != "yes":
+        if (first.get(codec) if optimizer == FIRST else verdict_of(study, codec, optimizer)) != "yes":
             yield page, 1, f"the default under {optimizer}, '{codec}', is not within noise of fp32 in the study"
     if f"`{default[1]}`" not in page.read_text().split("## ")[0]:
         yield page, 1, f"its first section does not name the default, `{default[1]}` (include/tithe/options.def)"

@@ -13,12 +13,12 @@ namespace {
 struct DecodeArgs {
   std::string in;
   std::string out;
-  std::size_t most_values = kDefaultMaxValues;
+  std::size_t max_values = kDefaultMaxValues;
 };
 
 Result<Report> decode(const DecodeArgs& args) {
   const auto named = [&](const Status& s) { return Status(s.code(), args.in + ": " + s.what()); };
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.max_values);
   if (!bytes.ok()) return bytes.status();
   if (is_npy(*bytes))
     return Status(
@@ -26,7 +26,7 @@ Result<Report> decode(const DecodeArgs& args) {
         fmt::format("{0}: has values, not a frame; encode it with `tithe encode CODEC {0} OUT`", args.in));
   Result<FrameFile> file = open_frame(*bytes);
   if (!file.ok()) return named(file.status());
-  Result<std::vector<float>> values = values_of(*file, args.most_values);
+  Result<std::vector<float>> values = values_of(*file, args.max_values);
   if (!values.ok()) return named(values.status());
   TITHE_TRY(write_values(args.out, *values));
   const std::string_view codec = file->codec == nullptr ? "unknown" : file->codec->name;
@@ -47,7 +47,7 @@ Run declare_decode(CLI::App& app) {
   add_output(app, "OUT", args->out,
              "values: .npy if the name ends in .npy, else bare little-endian float32; -: standard output")
       ->required();
-  add_most_values(app, args->most_values);
+  add_most_values(app, args->max_values);
   return [args] { return decode(*args); };
 }
 

@@ -30,7 +30,7 @@ struct EncodeArgs {
   std::string in;
   std::string out;
   std::uint64_t seed = 0;
-  std::size_t most_values = kDefaultMaxValues;
+  std::size_t max_values = kDefaultMaxValues;
 };
 
 Result<Report> encode(const EncodeArgs& args) {
@@ -40,12 +40,12 @@ Result<Report> encode(const EncodeArgs& args) {
     return Status(Code::kUnsupported,
                   fmt::format("{} needs {} exchanges between ranks; a file has room for only one",
                               spec->codec->name, phases));
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.max_values);
   if (!bytes.ok()) return bytes.status();
   if (looks_like_frame(*bytes))
     return Status(Code::kInvalid,
                   fmt::format("{0}: is a frame already; decode it with `tithe decode {0} OUT`", args.in));
-  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
+  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.max_values);
   if (!values.ok()) return values.status();
   Result<Lossy> encoded = encode_once(*spec, *values, args.seed);
   if (!encoded.ok()) return Status(encoded.status().code(), args.in + ": " + encoded.status().what());
@@ -85,7 +85,7 @@ Run declare_encode(CLI::App& app) {
   app.add_option("--seed", args->seed, "seed of the codec's random draws")
       ->check(whole_number)
       ->capture_default_str();
-  add_most_values(app, args->most_values);
+  add_most_values(app, args->max_values);
   return [args] { return encode(*args); };
 }
 

@@ -28,13 +28,13 @@ Result<FrameFile> open_frame(ByteView bytes) {
   return file;
 }
 
-Result<std::vector<float>> values_of(const FrameFile& file, std::size_t most_values) {
+Result<std::vector<float>> values_of(const FrameFile& file, std::size_t max_values) {
   const FrameHeader& header = file.frame.header;
   if ((header.flags & kFlagEmpty) != 0)
     return Status(Code::kUnsupported, "this frame is flagged empty: it has no values");
-  if (header.values > most_values)
+  if (header.values > max_values)
     return Status(Code::kUnsupported, fmt::format("the frame stands for {} values; --max-values allows {}",
-                                                  header.values, most_values));
+                                                  header.values, max_values));
   if ((header.flags & kFlagNonFinite) != 0)
     return std::vector<float>(header.values, std::numeric_limits<float>::quiet_NaN());
   if (file.codec == nullptr)

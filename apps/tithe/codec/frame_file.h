@@ -20,8 +20,8 @@ bool looks_like_frame(ByteView bytes);
 // kCorrupt and kMismatch as in parse_frame().
 Result<FrameFile> open_frame(ByteView bytes);
 
-// kUnsupported: an unknown codec, a phase that cannot be decoded alone, or more than `most_values`; kCorrupt as the
+// kUnsupported: an unknown codec, a phase that cannot be decoded alone, or more than `max_values`; kCorrupt as the
 // codec reports.
-Result<std::vector<float>> values_of(const FrameFile& file, std::size_t most_values);
+Result<std::vector<float>> values_of(const FrameFile& file, std::size_t max_values);
 
 }  // namespace tithe::cli

@@ -17,7 +17,7 @@ namespace {
 
 struct InspectArgs {
   std::string in;
-  std::size_t most_values = kDefaultMaxValues;
+  std::size_t max_values = kDefaultMaxValues;
 };
 
 // The share of the squared norm in the largest values, `ratio` of them: the more, the better sparsifiers work.
@@ -126,7 +126,7 @@ Result<Report> inspect_frame(const InspectArgs& args, ByteView bytes) {
       h.flags == 0 ? "none" : "", (h.flags & kFlagNonFinite) != 0 ? "non-finite" : "",
       (h.flags & kFlagConcat) != 0 ? "concat" : "", (h.flags & kFlagEmpty) != 0 ? "empty" : "",
       h.payload_bytes, h.parts, h.parts == 1 ? "" : "s", h.values);
-  Result<std::vector<float>> values = values_of(*file, args.most_values);
+  Result<std::vector<float>> values = values_of(*file, args.max_values);
   if (values.ok()) {
     report.text += "\n";
     describe_values(*values, report);
@@ -140,10 +140,10 @@ Result<Report> inspect_frame(const InspectArgs& args, ByteView bytes) {
 }
 
 Result<Report> inspect(const InspectArgs& args) {
-  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.most_values);
+  Result<std::vector<std::uint8_t>> bytes = read_file(args.in, args.max_values);
   if (!bytes.ok()) return bytes.status();
   if (looks_like_frame(*bytes)) return inspect_frame(args, *bytes);
-  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.most_values);
+  Result<std::vector<float>> values = parse_values(args.in, *bytes, args.max_values);
   if (!values.ok()) return values.status();
   Report report;
   report.json["kind"] = "values";
@@ -157,7 +157,7 @@ Run declare_inspect(CLI::App& app) {
   auto args = std::make_shared<InspectArgs>();
   app.add_option("IN", args->in, "values (.npy or bare little-endian float32), or a frame; -: standard input")
       ->required();
-  add_most_values(app, args->most_values);
+  add_most_values(app, args->max_values);
   return [args] { return inspect(*args); };
 }
 

@@ -24,13 +24,13 @@ std::string_view entry(std::string_view dict, std::string_view key) {
   return rest.substr(0, tuple ? rest.find(')') + 1 : rest.find_first_of(",}"));
 }
 
-Result<std::vector<float>> bare(const fs::path& path, ByteView bytes, std::size_t most_values) {
+Result<std::vector<float>> bare(const fs::path& path, ByteView bytes, std::size_t max_values) {
   if (bytes.size() % 4 != 0)
     return Status(Code::kInvalid, fmt::format("{}: {} bytes are neither a .npy file nor whole float32 values",
                                               path.string(), bytes.size()));
-  if (bytes.size() / 4 > most_values)
+  if (bytes.size() / 4 > max_values)
     return Status(Code::kUnsupported, fmt::format("{}: holds {} values; --max-values allows {}",
-                                                  path.string(), bytes.size() / 4, most_values));
+                                                  path.string(), bytes.size() / 4, max_values));
   std::vector<float> values(bytes.size() / 4);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = wire::get<float>(&bytes[4 * i]);
   return values;
@@ -65,9 +65,9 @@ bool is_npy(ByteView bytes) {
 }
 
 // Every length of the header is checked against the file's size before it is used.
-Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t most_values) {
+Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, std::size_t max_values) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.starts_with(kNpyMagic)) return bare(path, bytes, most_values);
+  if (!text.starts_with(kNpyMagic)) return bare(path, bytes, max_values);
   const auto wrong = [&](std::string_view what) {
     return Status(Code::kInvalid, fmt::format("{}: {}", path.string(), what));
   };
@@ -94,7 +94,7 @@ Result<std::vector<float>> parse_values(const fs::path& path, ByteView bytes, st
   if (count > bytes.size() / 4 || 4 * count != bytes.size() - at - header_bytes)
     return wrong(fmt::format("its shape {} does not fit the {} bytes of values", shape,
                              bytes.size() - at - header_bytes));
-  return bare(path, bytes.subspan(at + header_bytes), most_values);
+  return bare(path, bytes.subspan(at + header_bytes), max_values);
 }
 
 Status write_values(const fs::path& path, std::span<const float> values) {

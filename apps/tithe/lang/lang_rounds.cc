@@ -143,7 +143,7 @@ void Rounds::scale() {
 // ---- Error feedback
 
 // If a codec loses a share c < 1 of the energy, the residual stays below 2 / (1 - c) gradients (Stich et al., 2018).
-// Since c is unknown here, the test looks for growth, over up to kMost rounds, because a value that is sent late
+// Since c is unknown here, the test looks for growth, over up to kMaxRounds rounds, because a value that is sent late
 // settles late.
 //   - steady: all gradients are equal, so the residual is the sum of R gradients minus the sum of the decoded values.
 //     If the residual is bounded, its share of the sum halves when R doubles; it stays the same if some value is never
@@ -152,7 +152,7 @@ void Rounds::scale() {
 //   - random: compares the residual's mean energy over the last quarter of the rounds with that over the second
 //     quarter: about equal if bounded, 2.3 to 1 if some value is never sent.
 Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
-  constexpr std::uint32_t kLeast = 128, kMost = 4096;
+  constexpr std::uint32_t kMinRounds = 128, kMaxRounds = 4096;
   constexpr double kGrowth = 1.5, kCloser = 0.75, kEnough = 1e-3, kTooMuch = 1e12;
   const Floats same = times(values(kind, kValues, 1), size);
   const double all = energy(same);
@@ -160,7 +160,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
   std::vector<double> sum(kValues), energies;
   double closer = 0;  // the error of the mean at half the rounds
   Feedback f;
-  for (std::uint32_t r = 0; r < kMost; ++r) {
+  for (std::uint32_t r = 0; r < kMaxRounds; ++r) {
     const Floats grad = steady ? same : times(values(kind, kValues, 100 + r), size);
     f.rounds = r + 1;
     if (!subject_.sends(grad, residual, r, out, &left)) {
@@ -173,7 +173,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     f.why = fmt::format("after {} rounds the residual is {:.3g} gradients, and grows", f.rounds, f.left);
     if (!(energies.back() <= kTooMuch * all)) return f;
     for (std::size_t i = 0; i < kValues; ++i) sum[i] += double{out[i]};
-    if (f.rounds < kLeast / 2 || (f.rounds & r) != 0) continue;  // checks only at powers of two
+    if (f.rounds < kMinRounds / 2 || (f.rounds & r) != 0) continue;  // checks only at powers of two
     double off = 0;
     for (std::size_t i = 0; i < kValues; ++i) {
       const double d = sum[i] / f.rounds - double{same[i]};
@@ -182,7 +182,7 @@ Rounds::Feedback Rounds::feed(unsigned kind, float size, bool steady) {
     off = std::sqrt(off / all);
     const double before = closer;
     closer = off;
-    if (f.rounds < kLeast) continue;
+    if (f.rounds < kMinRounds) continue;
     const auto mean = [&](std::size_t from, std::size_t to) {
       double e = 0;
       for (std::size_t k = from; k < to; ++k) e += energies[k];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tithe doctor: what this machine has of what tithe can use, and how to get the rest. It only looks.
+// tithe doctor: lists the optional parts that this machine has, and how to get the missing ones. It changes nothing.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <hwy/targets.h>
@@ -69,7 +69,7 @@ Finding processor() {
   return f;
 }
 
-// One of those between processes: what it finds, and whether two ranks of this machine reach each other.
+// A transport between processes: its devices, and whether two ranks of this machine reach each other.
 Finding transport(const TransportKind& kind) {
   if (const Status s = kind.usable(); !s.ok())
     return {std::string(kind.name), false, "not in this build", s.what()};
@@ -90,13 +90,13 @@ Finding transport(const TransportKind& kind) {
   for (const std::string& lack : found.problems) f.cure += (f.cure.empty() ? "" : "; ") + lack;
   if (!tried.ok()) f.cure += (f.cure.empty() ? "" : "; ") + tried.what();
   f.details = {{"version", found.version},
-               {"ways", found.devices},
-               {"lacks", found.problems},
+               {"devices", found.devices},
+               {"problems", found.problems},
                {"tried", tried.ok() ? Json(!found.devices.empty()) : Json(tried.what())}};
   return f;
 }
 
-// Asks the driver itself, so that no CUDA toolkit is needed.
+// Queries the driver directly, so no CUDA toolkit is needed.
 Finding gpu() {
   Finding f{"gpu", false, "none", "not needed: every codec runs on the processor"};
   f.details = {{"devices", Json::array()}};
@@ -150,7 +150,7 @@ Finding namespaces() {
   return f;
 }
 
-// The module itself must load: a folder called tithe that lies where Python looks is none.
+// The module itself must load: a folder called tithe in Python's search path also imports without an error.
 constexpr std::string_view kAskPython =
     "import sys, importlib.util as u, importlib.metadata as m\n"
     "t = m.version('torch') if u.find_spec('torch') else '-'\n"
@@ -172,10 +172,10 @@ std::string python_beside() {
   return !none && std::filesystem::exists(found, none) ? found.string() : std::string();
 }
 
-Finding python(const std::string& asked_for) {
+Finding python(const std::string& requested) {
   std::vector<std::string> tries;
-  if (!asked_for.empty()) {
-    tries = {asked_for};
+  if (!requested.empty()) {
+    tries = {requested};
   } else {
     if (const char* active = std::getenv("VIRTUAL_ENV"))
       tries.push_back(fmt::format("{}/bin/python", active));
@@ -183,8 +183,8 @@ Finding python(const std::string& asked_for) {
     tries.insert(tries.end(), {".venv/bin/python", "python3"});
   }
   Finding f{"python", false, "none", "apt-get install python3 python3-venv, or use tithe from C++"};
-  if (!asked_for.empty())
-    f = {"python", false, fmt::format("{} does not run", asked_for), "select another one with --python"};
+  if (!requested.empty())
+    f = {"python", false, fmt::format("{} does not run", requested), "select another one with --python"};
   for (const std::string& interpreter : tries) {
     const std::string answer =
         first_line(fmt::format("{} -c {}", shell_quoted(interpreter), shell_quoted(kAskPython)));

@@ -6,16 +6,16 @@
 
 namespace tithe::cli {
 
-// One line of what `tithe doctor` answers.
+// One line of the output of `tithe doctor`.
 struct Finding {
   std::string name;
   bool there;
   std::string what;  // what was found
-  std::string cure;  // how to get it; empty where there is nothing to get
+  std::string cure;  // how to get it; empty if nothing is missing
   Json details = Json::object();
 };
 
-// The finding of what a launcher left in this process's environment, and whether a rank could start with it.
+// The launcher's variables in this process's environment, and whether a rank could start with them.
 Finding launcher();
 
 }  // namespace tithe::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tithe hosts: runs a command once per rank, on emulated hosts behind shaped links, with the variables that torchrun
-// sets. So a job shows on one machine what it would do on a slow network.
+// sets. So one machine can show how a job behaves on a slow network.
 #include "tithe/hosts.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMasterPort = 29500;  // torchrun's own default
 constexpr auto kGrace = 5s;         // between SIGTERM and SIGKILL, once another rank has failed
-constexpr int kNoCommand = 127;     // as a shell says it
+constexpr int kNoCommand = 127;     // the exit code of a shell
 
 struct HostsArgs {
   std::vector<std::string> command;
@@ -73,17 +73,17 @@ Status run_command(const HostsArgs& args, Rank me, RankBoard& board) {
     execvp(words[0], words.data());
     _exit(kNoCommand);
   }
-  std::optional<Clock::time_point> told;
+  std::optional<Clock::time_point> terminated_at;
   int status = 0;
   while (waitpid(child, &status, WNOHANG) == 0) {
     if (!board.failure().ok()) {
-      if (!told.has_value()) kill(-child, SIGTERM);
-      told = told.value_or(Clock::now());
-      if (Clock::now() - *told > kGrace) kill(-child, SIGKILL);
+      if (!terminated_at.has_value()) kill(-child, SIGTERM);
+      terminated_at = terminated_at.value_or(Clock::now());
+      if (Clock::now() - *terminated_at > kGrace) kill(-child, SIGKILL);
     }
     std::this_thread::sleep_for(20ms);
   }
-  if (told.has_value() || status == 0) return {};
+  if (terminated_at.has_value() || status == 0) return {};
   if (WIFSIGNALED(status))
     return {Code::kPeerLost, fmt::format("rank {}: the command was ended by signal {}", me, WTERMSIG(status)),
             me};

@@ -53,8 +53,8 @@ Status io(std::string_view what) { return {Code::kIo, fmt::format("{}: {}", what
   _exit(kCouldNotStart);
 }
 
-// Waits for all of them; what went wrong is on the board. Cards of their hosts do not end before them: where one has,
-// its host has no network any more, and ranks would wait for each other until their timeouts.
+// Waits for all ranks; their errors are on the board. A card of a host must not end before the ranks: its host would
+// have no network, and ranks would wait for each other until their timeouts.
 void await(const std::vector<pid_t>& children, RankBoard& board) {
   for (std::vector<pid_t> left = children; !left.empty();) {
     int status = 0;
@@ -81,7 +81,7 @@ void await(const std::vector<pid_t>& children, RankBoard& board) {
 // A rank on an emulated host. The first of a host has none to join (0), and waits until a link leads there.
 Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const ShapedLink& link) {
   std::array<int, 2> up{}, go{};
-  // Not for the host's card, which is started meanwhile: the rank waits for the end of what is written.
+  // The host's card, started meanwhile, must not inherit this descriptor: the rank reads until its end is closed.
   if (pipe2(up.data(), O_CLOEXEC) != 0 || pipe2(go.data(), O_CLOEXEC) != 0) return io("pipe");
   const pid_t parent = getpid();
   const pid_t child = fork();
@@ -98,9 +98,9 @@ Result<pid_t> start_on_host(const RankPlace& place, int host, pid_t join, const 
   }
   close(up[1]);
   close(go[0]);
-  const std::string told = read_all(up[0]);
+  const std::string answer = read_all(up[0]);
   close(up[0]);
-  Status s = told == "y" ? Status{} : Status(Code::kUnsupported, told);
+  Status s = answer == "y" ? Status{} : Status(Code::kUnsupported, answer);
   if (s.ok() && join == 0) s = plug_in(child, host, link);
   if (s.ok() && join == 0) s = start_card(child, link).status();
   if (s.ok() && !write_all(go[1], "y")) s = io("pipe");
@@ -151,11 +151,11 @@ Status hold_hosts(const RankPlace& place) {
   return {Code::kIo, "the process of the emulated hosts has ended"};
 }
 
-// No process of ours outlives the one that started it, also where that is gone already.
+// Each process ends with the process that started it, also if that one has ended already.
 void end_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCouldNotStart);
-  std::signal(SIGINT, SIG_IGN);  // the command says alone that it was interrupted
+  std::signal(SIGINT, SIG_IGN);  // only the command reports the interrupt
 }
 
 // nullopt in the command that a user started.

@@ -69,12 +69,12 @@ std::string text_of(const sim::Profile& p, const ProfileArgs& args) {
       "assumed     {}\n",
       args.out, p.ranks, p.machine, p.transport, 100 * p.spread, p.costs.step * 1e6, p.costs.bucket * 1e6,
       p.costs.post * 1e6, p.costs.turn * 1e6, p.costs.send_byte * 1e9, p.costs.wake * 1e6,
-      p.costs.slice * 1e3, p.costs.check_byte * 1e9, p.links.size() - failed, p.links.size(),
+      p.costs.slice * 1e3, p.costs.checksum_byte * 1e9, p.links.size() - failed, p.links.size(),
       latency * 1e6 / static_cast<double>(std::max<std::size_t>(1, p.links.size() - failed)), least / 1e6,
       most / 1e6, p.together_bytes_per_second / 1e6,
       p.mutual_bytes_per_second > 0 ? fmt::format(", {:.1f} to each other", p.mutual_bytes_per_second / 1e6)
                                     : "",
-      leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.most_values,
+      leaving(p.costs.long_messages), p.costs.many_to_one, p.costs.codecs.size(), args.max_values,
       p.assumed.empty() ? "nothing" : fmt::format("{}", fmt::join(p.assumed, ", ")));
   for (const sim::MeasuredLink& l : p.links)
     if (!l.failed.empty()) text += fmt::format("link {} to {}: {}\n", l.from, l.to, l.failed);
@@ -115,7 +115,7 @@ Result<Report> as_launched(ProfileArgs& args) {
   args.ranks = launch->world;
   TITHE_TRY(complete(args.codecs));
   TITHE_TRY(process_transport(args.transport, false));
-  // The others wait for rank 0, and are told if it cannot go on.
+  // The other ranks wait for rank 0, so it sends them its failure.
   const std::array files{args.out, args.cluster};
   const Status able = launch->rank == 0 ? check_folders(files) : Status{};
   std::string answer;
@@ -183,7 +183,7 @@ Run declare_profile(CLI::App& app) {
       "--codec", args->codecs,
       "measure this codec, with its parameters; may be given several times; fp32, bf16 and zip are "
       "always measured. Without it: all codecs at their defaults");
-  app.add_option("--most-values", args->most_values, "values of the largest tensor in the timing of a codec")
+  app.add_option("--most-values", args->max_values, "values of the largest tensor in the timing of a codec")
       ->check(CLI::Range(std::size_t{256}, std::size_t{1} << 26))
       ->capture_default_str();
   app.add_option("--lanes", args->lanes, "compute threads per rank")

@@ -70,7 +70,7 @@ std::vector<std::uint8_t> DistantProfileBoard::message(bool with_numbers) const 
   return out;
 }
 
-// Each rank writes in places of its own: what is not as it was is that rank's.
+// Each rank writes its own entries only, so a changed number is this rank's.
 void DistantProfileBoard::take(ByteView theirs, std::span<double> into) const {
   const std::size_t n = std::min(into.size(), (theirs.size() - kHead) / sizeof(double));
   for (std::size_t k = 0; k < n; ++k) {
@@ -80,7 +80,7 @@ void DistantProfileBoard::take(ByteView theirs, std::span<double> into) const {
   }
 }
 
-// Rank 0: hears all, and answers all.
+// Rank 0 receives the numbers of all ranks and answers each rank.
 Status DistantProfileBoard::collect(bool with_numbers) {
   for (Rank r = 1; r < world(); ++r) {
     const Result<std::size_t> bytes = recv(r);
@@ -95,7 +95,7 @@ Status DistantProfileBoard::collect(bool with_numbers) {
 }
 
 Status DistantProfileBoard::ask(bool with_numbers) {
-  // Where rank 0 has gone, it may have said why before.
+  // If rank 0 has left, it may have sent the reason before.
   const Status sent = send(0, message(with_numbers));
   const Result<std::size_t> bytes = recv(0);
   if (!bytes.ok()) return sent.ok() ? bytes.status() : sent;
@@ -107,10 +107,10 @@ Status DistantProfileBoard::ask(bool with_numbers) {
 
 void DistantProfileBoard::fail(const Status& why) {
   if (failure_.ok()) failure_ = why;
-  const std::vector<std::uint8_t> told = failed(failure_);
+  const std::vector<std::uint8_t> message = failed(failure_);
   const bool first = transport_->rank() == 0;
   for (Rank r = first ? 1 : 0; r < (first ? world() : 1); ++r)
-    if (transport_->peer_status(r).ok()) static_cast<void>(send(r, told));
+    if (transport_->peer_status(r).ok()) static_cast<void>(send(r, message));
 }
 
 Status DistantProfileBoard::send(Rank peer, ByteView message) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The board of the ranks of `tithe profile`: numbers that each writes in places of its own, and meetings of all. On one
-// machine it is memory that all share; between machines it is messages to and from rank 0, over a transport of its own,
-// since the one that is measured may fail.
+// The board of the ranks of `tithe profile`: an array of numbers, in which each rank writes its own entries, and a
+// barrier. On one machine the board is shared memory. Between machines it is messages to and from rank 0, over a second
+// transport, because the measured transport may fail.
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,9 +20,9 @@ class ProfileBoard {
   ProfileBoard& operator=(const ProfileBoard&) = delete;
 
   virtual int world() const = 0;
-  // Waits for all ranks; false once a rank has failed, and ever after.
+  // Waits for all ranks. Returns false if a rank has failed, and from then on.
   virtual bool barrier() = 0;
-  // The same; afterwards each rank sees what all have written.
+  // The same; afterwards each rank can read the entries of all ranks.
   virtual bool share() = 0;
   virtual std::span<double> numbers() = 0;  // zeros at first
   virtual void codec_done() = 0;            // by rank 0, for the line of progress
@@ -52,7 +52,7 @@ class DistantProfileBoard : public ProfileBoard {
   std::span<double> numbers() override { return numbers_; }
   void codec_done() override;
 
-  // Tells the others, who find it at their next meeting. The first failure counts.
+  // Reports a failure, which the other ranks receive at their next barrier. The first failure counts.
   void fail(const Status& why);
   const Status& failure() const { return failure_; }
 
@@ -67,7 +67,7 @@ class DistantProfileBoard : public ProfileBoard {
   void take(ByteView theirs, std::span<double> into) const;
 
   std::unique_ptr<Transport> transport_;
-  std::vector<double> numbers_, before_;  // before: as all saw them last
+  std::vector<double> numbers_, before_;  // before: the numbers after the last barrier
   std::vector<std::uint8_t> in_;
   const std::size_t codecs_;
   std::size_t done_ = 0;

@@ -37,12 +37,12 @@ constexpr const char* kLikeRank0 = "codecs, of processors other than rank 0's";
 // A rank's findings, which it leaves on the board for rank 0.
 struct Found {
   double machine, processor;  // which it is, and its kind: hashes
-  double step, bucket, post, wake, slice, check_byte, copy_value, byte_cpu;
+  double step, bucket, post, wake, slice, checksum_byte, copy_value, byte_cpu;
   bench::FoundTogether together;
   double spread;
 };
 
-// A double holds so many bits.
+// The bits of a whole number that a double holds.
 double number_of(std::string_view text) {
   std::uint64_t hash = 0;
   for (const char c : text) hash = mix64(hash + static_cast<unsigned char>(c) + 1);
@@ -92,7 +92,7 @@ class ProfileRank {
     std::vector<std::string> names = args_.codecs;
     if (names.empty())
       for (const Codec* c : all_codecs()) names.emplace_back(c->name);
-    const std::vector<std::size_t> sizes = profile_sizes(args_.most_values);
+    const std::vector<std::size_t> sizes = profile_sizes(args_.max_values);
     for (const std::string& name : names) {
       if (!board_.barrier()) return stopped();
       const Result<Spec> spec = parse_spec(name);
@@ -121,7 +121,7 @@ class ProfileRank {
       };
       return median_seconds(9, once, spread_);
     };
-    mine.check_byte = timed([&] { sum += checksum(ByteView(bytes).first(56), bytes); }) / kBytes;
+    mine.checksum_byte = timed([&] { sum += checksum(ByteView(bytes).first(56), bytes); }) / kBytes;
     const auto* from = reinterpret_cast<const float*>(bytes.data());
     mine.copy_value =
         timed([&] { std::copy_n(from, to.size(), to.begin()); }) / static_cast<double>(to.size());
@@ -143,7 +143,8 @@ class ProfileRank {
     if (!choices.ok()) return choices.status();
     const PlanTensor one{"one", 1, 1};
     const std::size_t per_part = engine::compile(make_plan({&one, 1}, *choices), {}, {}).steps.size();
-    // Parts of one value: a step has nothing to do. Twice as many, so that what a round costs drops out.
+    // Parts of one value, so the steps do no work. The difference to a bucket of twice as many parts does not contain
+    // the cost of a round.
     constexpr std::size_t kFew = 8, kMany = 264, kBuckets = 33;
     double few = 0, many = 0, buckets = 0;
     if (!board_.barrier()) return stopped();
@@ -166,12 +167,12 @@ class ProfileRank {
     };
     if (args_.link != "none") return measure(bench::options_for(parse_link(args_.link)->bytes_per_second));
     if (!args_.launched || board_.world() == 1) return measure({});
-    // Nobody said how fast these are: short messages tell about how long others may be.
+    // The link rates are unknown; short messages give an estimate, which limits the size of long ones.
     bench::LinkOptions quick;
     quick.bulk_bytes = std::size_t{1} << 18;
     quick.bulk_messages = 3;
     TITHE_TRY(measure(quick));
-    if (!all_links_work()) return {};  // what did not get through may still be under way
+    if (!all_links_work()) return {};  // undelivered messages may still be in flight
     double slowest = std::numeric_limits<double>::infinity();
     for (const bench::FoundLink& l : links_found())
       if (l.bytes_per_second > 0) slowest = std::min(slowest, l.bytes_per_second);
@@ -182,7 +183,7 @@ class ProfileRank {
     const auto world = static_cast<std::size_t>(board_.world());
     return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
   }
-  // The ranks that have this number as this one has it: those of one machine, or of one kind of processor.
+  // The ranks whose value of this field equals this rank's: those of one machine, or of one kind of processor.
   int ranks_equal(double Found::*number) {
     int count = 0;
     for (Rank r = 0; r < board_.world(); ++r) count += found(r).*number == found(me_).*number ? 1 : 0;
@@ -199,7 +200,8 @@ class ProfileRank {
         std::move(transport), {.codec = "fp32", .strategy = "gather", .lanes = args_.lanes, .min_values = 0});
     if (!session.ok()) return session.status();
     const auto others = static_cast<double>(board_.world() - 1);
-    // Parts of one value: steps and messages, and nothing else. Twice as many, so that what a round costs drops out.
+    // Parts of one value, so there are only steps and messages. The difference to a bucket of twice as many parts does
+    // not contain the cost of a round.
     double few = 0, many = 0, bytes_few = 0, bytes_many = 0;
     constexpr std::size_t kFew = 8, kMany = 72, kLong = std::size_t{1} << 18;
     TITHE_TRY(measure(**session, "few", 1, kFew, 1, few));
@@ -218,7 +220,7 @@ class ProfileRank {
         fp32 == nullptr
             ? 0
             : (fp32->encode.at(each) + fp32->store.at(each) + (others)*fp32->merge.at(each)) / each;
-    const double checks = 4 * mine.check_byte * (1 + others);
+    const double checks = 4 * mine.checksum_byte * (1 + others);
     const double per_value = std::max(0.0, (bytes_many - bytes_few) / values - codec - checks);
     mine.byte_cpu = others > 0 ? per_value / (4 * 2 * others) : 0;  // half to send, half to receive
     return board_.barrier() ? Status{} : stopped();
@@ -285,24 +287,25 @@ class ProfileRank {
     p.costs.bucket = median(&Found::bucket);
     p.costs.slice = median(&Found::slice);
     p.costs.move = seconds_of_tick();
-    p.costs.check_byte = median(&Found::check_byte);
+    p.costs.checksum_byte = median(&Found::checksum_byte);
     p.costs.copy_value = median(&Found::copy_value);
-    const sim::Costs usual = sim::assumed_costs();
+    const sim::Costs assumed = sim::assumed_costs();
     if (ranks_equal(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
     long_messages(p);
     const double crowded = median_of([](const Found& f) { return f.together.crowded; });
-    p.costs.many_to_one = crowded > 0 ? std::min(1.0, crowded) : 1;  // two hosts: nobody has several senders
+    p.costs.many_to_one =
+        crowded > 0 ? std::min(1.0, crowded) : 1;  // with two hosts, no rank has several senders
     if (world > 1 && all_links_work()) {
       p.costs.post = p.costs.complete = median(&Found::post);
       p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
-      // The part of a small message's turn there and back that is not handing over and taking: to sleep, and to wake.
+      // The round trip of a small message without posting and completing it: the time to sleep and to wake.
       p.costs.turn = median_of([](const Found& f) { return std::max(0.0, f.together.turn - 3 * f.post); });
     } else {
       for (const sim::CostField& f : sim::kCostFields)
         if (f.number == &sim::Costs::post || f.number == &sim::Costs::complete ||
             f.number == &sim::Costs::turn || f.number == &sim::Costs::send_byte ||
             f.number == &sim::Costs::receive_byte) {
-          p.costs.*f.number = usual.*f.number;
+          p.costs.*f.number = assumed.*f.number;
           p.assumed.emplace_back(f.in_profile);
         }
     }
@@ -326,7 +329,8 @@ class ProfileRank {
       }
   }
 
-  // The transport's word on itself, unless a long message was seen to do otherwise. From which size on is its word.
+  // The rule and the threshold that the transport states. If a measurement of long messages contradicts the rule, the
+  // measurement overrides it.
   void long_messages(sim::Profile& p) {
     p.costs.long_messages = long_messages_of(args_.transport.substr(0, args_.transport.find(':')));
     double late = 0;
@@ -336,8 +340,8 @@ class ProfileRank {
     if (late > 0 && late < kThere) {
       rule = {};
     } else if (late >= kThere && rule.protocol == SendProtocol::kEager) {
-      constexpr std::size_t kUsual = 8192;  // UCX, where it asks
-      rule = {SendProtocol::kRendezvous, kUsual};
+      constexpr std::size_t kUcxThreshold = 8192;  // UCX's threshold for its rendezvous protocol
+      rule = {SendProtocol::kRendezvous, kUcxThreshold};
     }
     if (rule.protocol != SendProtocol::kEager) p.assumed.emplace_back("eager_bytes");
   }
@@ -367,7 +371,7 @@ Status profile_as_rank(const ProfileArgs& args, const Hosts& hosts, const std::o
 
 Status profile_as_launched(const ProfileArgs& args, const Launch& launch, const Status& able,
                            std::string* answer) {
-  // Two transports of one kind: what the ranks measure, and what they tell each other meanwhile.
+  // Two transports of one kind: one is measured, the other carries the board's messages.
   Result<std::unique_ptr<Transport>> words = open_transport(args.transport, connect_options(launch));
   if (!words.ok()) return words.status();
   DistantProfileBoard board(std::move(*words), profile_numbers(launch.world),

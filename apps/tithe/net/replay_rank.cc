@@ -65,7 +65,7 @@ class ReplayRank {
         values_(model.values()),
         buckets_(make_buckets(model, args, values_.data())),
         pool_(args.keeps_ledger() ? exact_gradients(kPool, me)
-                                  : sim::usual_gradients(kPool, static_cast<std::uint64_t>(me))),
+                                  : sim::synthetic_gradients(kPool, static_cast<std::uint64_t>(me))),
         gradients_(args.keeps_ledger() ? values_.size() : 0),
         residual_before_(gradients_.size()),
         residual_after_(gradients_.size()) {}

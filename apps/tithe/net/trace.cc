@@ -96,8 +96,8 @@ void print_accounts(const std::vector<RankTrace>& traces, std::span<const std::v
   }
 }
 
-double least_transit(const std::vector<RankTrace>& traces, const std::vector<Message>& messages,
-                     const std::vector<Clock>& clocks) {
+double min_transit(const std::vector<RankTrace>& traces, const std::vector<Message>& messages,
+                   const std::vector<Clock>& clocks) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const Message& m : messages) {
     const auto from = static_cast<std::size_t>(m.from), to = static_cast<std::size_t>(m.to);
@@ -107,11 +107,11 @@ double least_transit(const std::vector<RankTrace>& traces, const std::vector<Mes
   return messages.empty() ? 0 : static_cast<double>(std::max<std::int64_t>(0, least));
 }
 
-// That of the rank for which it spares most; one for which nothing is to be gained says nothing.
-void print_advice(std::span<const std::vector<trace::Round>> rounds, double least_frame_ns, Report& report) {
+// Prints the advice for the rank with the largest gain. Nothing is printed if no rank can gain.
+void print_advice(std::span<const std::vector<trace::Round>> rounds, double min_frame_ns, Report& report) {
   std::optional<trace::Advice> best;
   for (const std::vector<trace::Round>& of_rank : rounds) {
-    const std::optional<trace::Advice> a = trace::advise(of_rank, least_frame_ns);
+    const std::optional<trace::Advice> a = trace::advise(of_rank, min_frame_ns);
     if (a && (!best || a->spared_ns > best->spared_ns)) best = a;
   }
   report.json["bucket_cap_mb"] = best ? Json(best->bucket_cap_mb) : Json(nullptr);
@@ -166,7 +166,7 @@ Result<Report> run(const TraceArgs& args) {
   report.text += '\n';
   print_accounts(*traces, rounds, report);
   print_late(trace::late(rounds, *clocks), args.late, report);
-  print_advice(rounds, least_transit(*traces, matched->messages, *clocks), report);
+  print_advice(rounds, min_transit(*traces, matched->messages, *clocks), report);
   if (!args.out.empty()) {
     TITHE_TRY(write_merged(args.out, *traces, matched->messages, *clocks));
     report.json["out"] = args.out;

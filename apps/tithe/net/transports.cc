@@ -8,9 +8,9 @@
 namespace tithe::cli {
 namespace {
 
-Result<Report> list_transports(const std::string& asked) {
-  const Result<TransportChoice> choice = choose_transport(asked);
-  if (!choice.ok() && !asked.empty()) return choice.status();
+Result<Report> list_transports(const std::string& text) {
+  const Result<TransportChoice> choice = choose_transport(text);
+  if (!choice.ok() && !text.empty()) return choice.status();
   Report report;
   report.json["transports"] = Json::array();
   for (const TransportKind* kind : all_transports()) {
@@ -31,7 +31,7 @@ Result<Report> list_transports(const std::string& asked) {
                                          {"usable", usable.ok()},
                                          {"why_not", usable.ok() ? Json() : Json(usable.what())},
                                          {"version", found.version},
-                                         {"ways", found.devices},
+                                         {"devices", found.devices},
                                          {"options", options},
                                          {"examples", kind->examples}});
   }
@@ -55,9 +55,9 @@ Result<Report> list_transports(const std::string& asked) {
 }
 
 Run declare_transports(CLI::App& app) {
-  auto asked = std::make_shared<std::string>();
-  app.add_option("TRANSPORT", *asked, "a transport with its options: show the choice for it");
-  return [asked] { return list_transports(*asked); };
+  auto text = std::make_shared<std::string>();
+  app.add_option("TRANSPORT", *text, "a transport with its options: show the choice for it");
+  return [text] { return list_transports(*text); };
 }
 
 }  // namespace

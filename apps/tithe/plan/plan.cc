@@ -167,7 +167,7 @@ std::string_view bound_text(std::string_view by) {
 
 // "144 of 589824 values, such as encoder.0.weight"
 std::string members_text(const planner::PlanQuery& q, const std::vector<std::size_t>& tensors) {
-  std::size_t least = kMostValues, most = 0;
+  std::size_t least = kMaxValues, most = 0;
   for (const std::size_t t : tensors) {
     least = std::min(least, q.job.tensors[t].n);
     most = std::max(most, q.job.tensors[t].n);

@@ -31,7 +31,7 @@ bool keeps_residual(const Spec& spec) {
   return !spec.codec->traits.lossless && plan.parts[0].spec.feedback.kind != Feedback::kNone;
 }
 
-Status add(Candidates& to, const Allowance& a, bool asked) {
+Status add(Candidates& to, const Allowance& a, bool requested) {
   const std::string codec = to_string(a.codec);
   if (a.match.starts_with("weights")) {
     to.weights.push_back({codec, !always_allowed(a.codec)});
@@ -45,7 +45,7 @@ Status add(Candidates& to, const Allowance& a, bool asked) {
                     to_string(a))};
   if (!keeps_residual(a.codec)) {
     to.gradients.push_back({codec, !always_allowed(a.codec)});
-  } else if (asked) {
+  } else if (requested) {
     return {Code::kInvalid,
             fmt::format(
                 "--allow {}: a reduce-scatter would keep a residual of 8 bytes per parameter of the whole "

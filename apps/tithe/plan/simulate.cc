@@ -40,7 +40,7 @@ Json json_of(const Answer& a) {
           {"merge_ms", a.outcome.merged * 1e3},
           {"cpu_s_per_rank", a.outcome.processor},
           {"busiest_link", a.outcome.busiest},
-          {"busiest_link_ms", a.outcome.carried_most * 1e3},
+          {"busiest_link_ms", a.outcome.max_link_busy * 1e3},
           {"gradient_bytes", a.gradient_bytes > 0 ? Json(a.gradient_bytes) : Json()},  // of sharded models
           {"weight_bytes", a.weight_bytes > 0 ? Json(a.weight_bytes) : Json()},
           {"lanes", a.outcome.lanes},  // compute lanes of a rank
@@ -48,9 +48,9 @@ Json json_of(const Answer& a) {
           {"exchange_ms", a.exchange > 0 ? Json(a.exchange * 1e3) : Json()}};  // of local steps
 }
 
-constexpr std::size_t kLeastLabel = 28;
+constexpr std::size_t kMinLabelWidth = 28;
 std::size_t label_width(std::span<const Setting> settings) {
-  std::size_t width = kLeastLabel;
+  std::size_t width = kMinLabelWidth;
   for (const Setting& s : settings) width = std::max(width, s.label.size());
   return width;
 }
@@ -62,7 +62,7 @@ std::string line_of(const Answer& a, std::size_t label) {
       a.setting.label, label, a.outcome.step * 1e3, fmt::format("{:.1f} to {:.1f}", low, high),
       a.outcome.exposed * 1e3, 100 * a.efficiency(),
       (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, a.outcome.encoded * 1e3,
-      a.outcome.merged * 1e3, a.outcome.carried_most * 1e3, a.outcome.busiest);
+      a.outcome.merged * 1e3, a.outcome.max_link_busy * 1e3, a.outcome.busiest);
 }
 
 constexpr std::string_view kHead =
@@ -154,7 +154,7 @@ std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
   constexpr double kBound = 0.5;    // of the exposed time: the link is busy for less
   constexpr double kLittle = 0.05;  // of the computation
   const auto bound = [&](const Answer& a) {
-    return a.outcome.exposed > kLittle * a.compute && a.outcome.carried_most < kBound * a.outcome.exposed;
+    return a.outcome.exposed > kLittle * a.compute && a.outcome.max_link_busy < kBound * a.outcome.exposed;
   };
   std::string text;
   for (std::size_t s = 0; s < sweep.answers[0].size(); ++s) {
@@ -166,7 +166,7 @@ std::string beside_the_link(const Scene& scene, const Sweep& sweep) {
         "warning: {} from {:g} Gbit/s on: costs beside the link bound the step. At {:g} Gbit/s communication "
         "adds {:.1f} ms to computing, and the busiest link works for {:.1f} ms\n",
         sweep.answers[0][s].setting.label, sweep.at[from], sweep.at.back(), last.exposed * 1e3,
-        last.carried_most * 1e3);
+        last.max_link_busy * 1e3);
   }
   if (text.empty()) return text;
   const sim::Cluster& cluster = scene.cluster;

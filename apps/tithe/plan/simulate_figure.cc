@@ -96,12 +96,12 @@ Figure compare_figure(const std::vector<Answer>& answers) {
     sim::Seconds sim::Outcome::*time;
   };
   constexpr std::string_view kCompute = "#b9c2c9", kExposed = "#c8553d";
-  constexpr CostStage kStages[] = {{"busiest link", "#1b6ca8", &sim::Outcome::carried_most},
+  constexpr CostStage kStages[] = {{"busiest link", "#1b6ca8", &sim::Outcome::max_link_busy},
                                    {"encode", "#3d8c5f", &sim::Outcome::encoded},
                                    {"merge, store", "#b8892b", &sim::Outcome::merged}};
   double most = 0;
   for (const Answer& a : answers)
-    for (const double t : {a.outcome.step, a.outcome.carried_most, a.outcome.encoded, a.outcome.merged})
+    for (const double t : {a.outcome.step, a.outcome.max_link_busy, a.outcome.encoded, a.outcome.merged})
       most = std::max(most, to_ms(t));
   const std::vector<double> ticks = round_ticks(most);
   const Axis across(0, ticks.back(), false);
@@ -172,7 +172,7 @@ std::string compare_page(const std::string& title, const std::string& about,
         escaped(a.setting.label), to_ms(a.outcome.step), low, high, to_ms(a.compute),
         to_ms(a.outcome.exposed), 100 * a.efficiency(),
         (a.outcome.bytes.empty() ? 0.0 : a.outcome.bytes[0]) / 1e6, to_ms(a.outcome.encoded),
-        to_ms(a.outcome.merged), to_ms(a.outcome.carried_most), escaped(a.outcome.busiest));
+        to_ms(a.outcome.merged), to_ms(a.outcome.max_link_busy), escaped(a.outcome.busiest));
   }
   return page(title, about, compare_figure(answers), table);
 }

@@ -64,16 +64,16 @@ Result<sim::Cluster> of_link(const Link& link, const SimulateArgs& args,
 
 // The simulation's time grows with the square of the number of parts.
 Status check_parts(const Scene& scene, const Choices& choices) {
-  constexpr std::size_t kMostParts = 1 << 14;  // some twenty seconds
+  constexpr std::size_t kMaxSimulatedParts = 1 << 14;  // some twenty seconds
   double parts = 0;
   for (const bench::ModelTensor& t : scene.model.tensors)
     parts += static_cast<double>(choices.parts(choices.choice(t.name, t.values), t.values));
-  if (parts <= kMostParts) return {};
+  if (parts <= kMaxSimulatedParts) return {};
   return {
       Code::kInvalid,
       fmt::format("{} values in {:.0f} parts: at most {} are simulated; ask for larger parts (part_values in "
                   "--choices, docs/guide/choices.md) or a model of fewer values",
-                  scene.model.values(), parts, kMostParts)};
+                  scene.model.values(), parts, kMaxSimulatedParts)};
 }
 
 }  // namespace
@@ -174,8 +174,8 @@ std::vector<std::string> assumed_sizes(const Scene& scene, std::span<const Answe
 
 double speed_of(const Scene& scene, const sim::Cluster& cluster) {
   const sim::Seconds known = cluster.compute(scene.model.model);
-  const double usual = (scene.model.forward_ms + scene.model.backward_ms()) / 1e3;
-  return known > 0 && usual > 0 ? usual / known : cluster.speed();
+  const double model_step = (scene.model.forward_ms + scene.model.backward_ms()) / 1e3;
+  return known > 0 && model_step > 0 ? model_step / known : cluster.speed();
 }
 
 Result<Choices> choices_of(const Scene& scene, const Setting& setting, const sim::Cluster& cluster,

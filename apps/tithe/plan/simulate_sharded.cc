@@ -22,7 +22,7 @@ namespace {
 constexpr double kDeltaBits = 2.4, kZipBits = 11;
 // Of differences between equal weights, and bytes of a payload that do not depend on the number of weights.
 constexpr double kUnchangedBits = 0.02, kDeltaTail = 3300;
-constexpr std::size_t kLeastDelta = 4096;  // weights per rank; smaller parts use zip (fsdp_delta.py)
+constexpr std::size_t kMinDelta = 4096;  // weights per rank; smaller parts use zip (fsdp_delta.py)
 
 // The codec of weights. bits > 0: a payload of this size, made and read beside the lanes of the session.
 struct Weights {
@@ -135,14 +135,14 @@ class Rounds {
     std::size_t values = part;
     sim::Seconds beside = 0;
     if (weights_.bits > 0) {
-      const bool delta = weights_.codec == sim::kDeltaCosts && part >= kLeastDelta;
+      const bool delta = weights_.codec == sim::kDeltaCosts && part >= kMinDelta;
       const double bits = delta ? (unchanged ? kUnchangedBits : weights_.bits) : kZipBits;
       const double bytes = (delta ? kDeltaTail : 0) + bits / 8 * static_cast<double>(part);
       values = static_cast<std::size_t>(std::ceil(bytes / sizeof(float)));
       const std::string codec(delta ? sim::kDeltaCosts : "zip");
       const auto known = scene_.costs.codecs.find(codec);
       const sim::CodecCosts costs =
-          known != scene_.costs.codecs.end() ? known->second : sim::usual_costs().codecs.at(codec);
+          known != scene_.costs.codecs.end() ? known->second : sim::default_costs().codecs.at(codec);
       const sim::Seconds encode = costs.encode.at(static_cast<double>(part));
       const sim::Seconds decode = costs.store.at(static_cast<double>(part * (world_ - 1)));
       sum_.outcome.encoded += encode;
@@ -183,9 +183,9 @@ class Rounds {
     all.encoded += one.encoded;
     all.merged += one.merged;
     all.processor += one.processor;
-    all.carried_most += one.carried_most;
-    if (one.carried_most > longest_) {
-      longest_ = one.carried_most;
+    all.max_link_busy += one.max_link_busy;
+    if (one.max_link_busy > longest_) {
+      longest_ = one.max_link_busy;
       all.busiest = one.busiest;
     }
     all.ranks = one.ranks;

@@ -83,7 +83,7 @@ Result<Answer> simulate_windows(const Scene& scene, const Setting& setting, cons
     mean.outcome.encoded += one.encoded / every;
     mean.outcome.merged += one.merged / every;
     mean.outcome.processor += one.processor / every;
-    mean.outcome.carried_most += one.carried_most / every;
+    mean.outcome.max_link_busy += one.max_link_busy / every;
     mean.outcome.busiest = one.busiest;
     mean.outcome.ranks = one.ranks;
     mean.exchange = std::max(mean.exchange, one.step);

@@ -182,7 +182,7 @@ struct Traits {
   // The payload is the memory of the values. So values are sent without a copy, and any range of a payload is the
   // payload of the values in that range. Implies lossless.
   bool uncompressed = false;
-  // Rounds so little that plans may use it without being told to; lossless codecs likewise.
+  // Rounds so little that plans may use it without permission; the same holds for lossless codecs.
   bool always_allowed = false;
   // The payload is a list of indices and values (sparse/sparse.h); values without an index stay in the residual.
   // Impl::clear_sent provides the indices for momentum masking.

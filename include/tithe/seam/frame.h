@@ -82,8 +82,8 @@ Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::u
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger& tagger, Cover least);
 
 // Checks the fields that `expected` fixes. kMismatch for codec, plan, values, run; kCorrupt for the others.
-// source, flags, parts and payload_bytes of `expected` are not compared; payload_bytes must be <= most_bytes.
-Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t most_bytes);
+// source, flags, parts and payload_bytes of `expected` are not compared; payload_bytes must be <= max_bytes.
+Status check_frame(const FrameHeader& got, const FrameHeader& expected, std::size_t max_bytes);
 
 // Under the concat law: the payloads in a frame, in the order in which they were joined.
 // out.size() must be at least parts. kCorrupt if the lengths do not add up.

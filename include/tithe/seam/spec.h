@@ -33,7 +33,7 @@ struct FeedbackPolicy {
   bool mask = false;
   bool nesterov = false;
   // The spec contains feedback=residual: rounds that keep no residual by default keep one.
-  bool asked = false;
+  bool requested = false;
   double clip = 0.0;
   friend bool operator==(const FeedbackPolicy&, const FeedbackPolicy&) = default;
 };

@@ -61,6 +61,6 @@ def timed(step: Callable[[int], object], scores: Callable[[], np.ndarray]) -> di
 def main(jobs: dict[str, dict[str, Callable[[], dict[str, float]]]]) -> None:
     """The command line: python x_jobs.py FRAMEWORK WAY...; rank 0 prints the results of each way."""
     name, *ways = sys.argv[1:]
-    told = {way: jobs[name][way]() for way in ways}
+    measured = {way: jobs[name][way]() for way in ways}
     if RANK == 0:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(measured), flush=True)

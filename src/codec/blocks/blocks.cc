@@ -30,11 +30,11 @@ constexpr std::size_t kBitmap = 1;  // offset of the bitmap
 std::size_t bitmap_bytes(std::size_t n) { return (count(n) + 7) / 8; }
 std::size_t head(std::size_t n) { return kBitmap + bitmap_bytes(n); }
 std::size_t most(const Settings& s, std::size_t n) { return sparse::count_of(s[kRatio], count(n)); }
-std::size_t most_values(const Settings& s, std::size_t n) { return std::min(n, kBlock * most(s, n)); }
+std::size_t max_values(const Settings& s, std::size_t n) { return std::min(n, kBlock * most(s, n)); }
 ValueForm form_of(const Settings& s) { return static_cast<ValueForm>(static_cast<int>(s[kValues])); }
 
 std::size_t bound(const Settings& s, std::size_t n) {
-  return head(n) + sparse::value_bytes(form_of(s), most_values(s, n));
+  return head(n) + sparse::value_bytes(form_of(s), max_values(s, n));
 }
 
 // Scratch: Stats and a block index per block; for forms other than fp32 also the values to be sent, as fp32.
@@ -42,7 +42,7 @@ std::size_t stats_bytes(std::size_t n) {
   return (count(n) * (sizeof(Stats) + sizeof(std::uint32_t)) + 63) / 64 * 64;
 }
 std::size_t scratch(const Settings& s, std::size_t n) {
-  return stats_bytes(n) + (form_of(s) == ValueForm::kF32 ? 0 : 4 * most_values(s, n));
+  return stats_bytes(n) + (form_of(s) == ValueForm::kF32 ? 0 : 4 * max_values(s, n));
 }
 
 // The blocks that are sent hold at least their share of the energy; a rounded form loses some of it.

@@ -53,10 +53,10 @@ float scale_at(const std::uint8_t* at) { return bf16::Format::unpack(wire::get<s
 // True if all bytes are base-3 digits, and the padding digits are 0.
 bool are_digits(const std::uint8_t* codes, std::size_t width, std::size_t bytes) {
   const std::size_t whole = width - 4 * bytes;  // these have five digits
-  std::uint8_t most = 0, most_of_four = 0;
+  std::uint8_t most = 0, max_of_four = 0;
   for (std::size_t i = 0; i < whole; ++i) most = std::max(most, codes[i]);
-  for (std::size_t i = whole; i < bytes; ++i) most_of_four = std::max(most_of_four, codes[i]);
-  return most < kPowers[5] && most_of_four < kPowers[4];
+  for (std::size_t i = whole; i < bytes; ++i) max_of_four = std::max(max_of_four, codes[i]);
+  return most < kPowers[5] && max_of_four < kPowers[4];
 }
 
 // True if the block's scale is valid and no decoded value overflows: a value is at most the scale times the sum of

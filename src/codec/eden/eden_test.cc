@@ -85,7 +85,7 @@ TEST(Eden, RotatedValuesStayWithinTheirMajorant) {
 
 // By quadrature of the normal density. The least error of 2, 3, 4, 8 and 16 levels is Max's (1960).
 TEST(Eden, LevelsAreWithinOnePercentOfOptimalForNormalValues) {
-  constexpr double kLeast[] = {0.3634, 0.1902, 0.1175, 0.03454, 0.009497};
+  constexpr double kMinLoss[] = {0.3634, 0.1902, 0.1175, 0.03454, 0.009497};
   for (std::size_t which = 0; which < kLevels.size(); ++which) {
     const Levels& levels = kLevels[which];
     double with_values = 0, with_itself = 0, all = 0;
@@ -97,7 +97,7 @@ TEST(Eden, LevelsAreWithinOnePercentOfOptimalForNormalValues) {
       with_itself += density * q * q;
     }
     const double loss = 1 - with_values * with_values / (all * with_itself);
-    EXPECT_NEAR(loss, kLeast[which], 0.01 * kLeast[which]) << spec(levels);
+    EXPECT_NEAR(loss, kMinLoss[which], 0.01 * kMinLoss[which]) << spec(levels);
   }
 }
 

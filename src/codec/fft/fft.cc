@@ -20,10 +20,10 @@ constexpr ParamSpec kParams[] = {
 
 Head head_of(const Settings& s) {
   const int bits = static_cast<int>(s[kBits]);
-  const int asked = static_cast<int>(s[kMantissa]);
+  const int mantissa = static_cast<int>(s[kMantissa]);
   const int log = static_cast<int>(std::bit_width(static_cast<unsigned>(s[kBlock]))) - 1;
   const double bins = std::ldexp(1.0, log - 1);
-  return {.code = {bits, std::clamp(asked == 0 ? bits - 4 : asked, 1, bits - 2)},
+  return {.code = {bits, std::clamp(mantissa == 0 ? bits - 4 : mantissa, 1, bits - 2)},
           .log = log,
           .kept = static_cast<std::size_t>(std::clamp(std::ceil(s[kRatio] * bins), 1.0, bins))};
 }
@@ -194,13 +194,13 @@ void decode_block(const Head& head, const Block& block, std::span<const ByteView
 
 namespace {
 
-int most_log(const Head& head, std::size_t n) {
+int max_log(const Head& head, std::size_t n) {
   return n >= head.length() ? head.log : n == 0 ? kMinLog : block_at(head, n, 0).log;
 }
 
 std::size_t scratch(const Settings& s, std::size_t n) {
   const Head head = head_of(s);
-  const std::size_t one = Room::bytes(most_log(head, n));
+  const std::size_t one = Room::bytes(max_log(head, n));
   return n >= head.length() ? std::max(one, Work::bytes(head)) : one;
 }
 
@@ -210,7 +210,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   TITHE_TRY(codec::check_room("fft", out.size(), bound(s, in.n)));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(s, in.n)));
   const Head head = head_of(s);
-  const Room room = Room::at(call.scratch.data(), most_log(head, in.n));
+  const Room room = Room::at(call.scratch.data(), max_log(head, in.n));
   write_head(head, out.data());
   bool finite = true;
   std::size_t j = 0;
@@ -226,7 +226,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   TITHE_TRY(codec::check_all(check, call, payloads, n));
   TITHE_TRY(codec::check_scratch("fft", call.scratch.size(), scratch(call.settings, n)));
   const Head head = head_of(call.settings);
-  const Room room = Room::at(call.scratch.data(), most_log(head, n));
+  const Room room = Room::at(call.scratch.data(), max_log(head, n));
   std::size_t j = 0;
   if (n >= head.length()) j = kWith.decode(head, payloads, how, out, call.scratch.data());
   for (; j < blocks(head, n); ++j) decode_block(head, block_at(head, n, j), payloads, how, room, out);

@@ -134,8 +134,8 @@ TEST(Fft, ShortBlockIsPaddedToAPowerOfTwo) {
 }
 
 TEST(Fft, ValuesNearTheLargestFloatDoNotOverflow) {
-  constexpr float kMost = std::numeric_limits<float>::max();
-  for (const float most : {kMost, 0x1p123F}) {
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
+  for (const float most : {kMaxFloat, 0x1p123F}) {
     Floats v(4096 + 100, most);
     v[1] = v[4097] = -most;
     const EncodeOutput t = send("fft", v);

@@ -58,7 +58,7 @@ Encoded encode_codes(const Kernels& with, const Call& call, const EncodeInput& i
   std::uint8_t* scales = out.data() + fp8::kHead;
   const unsigned ranks = wire::get<std::uint16_t>(call.context.data());
   const unsigned room = static_cast<unsigned>(std::bit_width(ranks - 1));
-  const unsigned most = fp8::most_scale(out[0]);
+  const unsigned most = fp8::max_scale(out[0]);
   // An addition rounds off at most 1/8 of a sum (e5m2), and a rank makes one per other rank: up to this scale the
   // rounding errors add up to a finite value.
   const unsigned highest = most - room - (room > 3 ? room - 3 : 0);

@@ -71,13 +71,13 @@ TEST(Minmax, ErrorsAreAtMostAGap) {
 
 // A range wider than the largest float is halved; values beyond it keep a residual.
 TEST(Minmax, HugeRangesLeaveFiniteValues) {
-  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
   for (const char* spec : {"minmax", "minmax:bits=1,feedback=none", "minmax:bits=8,round=nearest"}) {
-    const std::vector<float> grad = {kMost, -kMost, 1e38F, -2e38F, 0};
+    const std::vector<float> grad = {kMaxFloat, -kMaxFloat, 1e38F, -2e38F, 0};
     const EncodeOutput sent = send(spec, grad);
     for (std::size_t i = 0; i < grad.size(); ++i) {
       EXPECT_TRUE(std::isfinite(sent.residual_out[i])) << spec << i;
-      EXPECT_LE(std::fabs(sent.values[i]), kMost / 2);
+      EXPECT_LE(std::fabs(sent.values[i]), kMaxFloat / 2);
     }
   }
 }

@@ -10,7 +10,7 @@ namespace tithe {
 namespace sign_majority {
 namespace {
 
-unsigned most_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
+unsigned max_voters(const Settings& s) { return (1U << bits_of(s)) - 1; }
 
 std::size_t bound_votes(const Settings& s, std::size_t n) {
   return kHead + bit_packing::bytes_for(n, bits_of(s));
@@ -48,7 +48,7 @@ Status check_votes(const Call& call, std::size_t n, ByteView payload) {
   TITHE_TRY(codec::check_size("sign_majority", payload.size(), bound_votes(call.settings, n)));
   const unsigned bits = bits_of(call.settings);
   const unsigned voters = payload[1];
-  if (payload[0] != bits || voters == 0 || voters > most_voters(call.settings))
+  if (payload[0] != bits || voters == 0 || voters > max_voters(call.settings))
     return {Code::kCorrupt, "sign_majority: counts or number of voters differ"};
   const ByteView counts = payload.subspan(kHead);
   if (!bit_packing::ends_clean(counts.data(), n, bits))
@@ -112,9 +112,9 @@ Result<Combined> add_votes(const Call& call, std::size_t n, Bytes acc, ByteView 
   TITHE_TRY(check_votes(call, n, in));
   const unsigned voters = unsigned{acc[1]} + in[1];
   TITHE_TRY(codec::check_ranks("sign_majority", call, voters));
-  if (voters > most_voters(call.settings))
+  if (voters > max_voters(call.settings))
     return Status(Code::kUnsupported,
-                  "sign_majority: more ranks than voters=" + std::to_string(most_voters(call.settings)));
+                  "sign_majority: more ranks than voters=" + std::to_string(max_voters(call.settings)));
   acc[1] = static_cast<std::uint8_t>(voters);
   std::size_t at = kHead;
   std::uint64_t carry = 0;

@@ -76,12 +76,12 @@ struct Along {
   }
   // The scale: `given` if that is not 0, else the mean, clamped so that the distance to every value is a float.
   float scale(float given) const {
-    constexpr double kMost = std::numeric_limits<float>::max();
+    constexpr double kMaxFloat = std::numeric_limits<float>::max();
     if (!finite) return 0.0F;
     if (given > 0.0F) return given;
     if (decided == 0) return 0.0F;
     const double mean = sum.total() / static_cast<double>(decided);
-    return static_cast<float>(std::clamp(mean, high - kMost, low + kMost));
+    return static_cast<float>(std::clamp(mean, high - kMaxFloat, low + kMaxFloat));
   }
 };
 

@@ -91,7 +91,7 @@ Status check_ranges(const Call& call, std::size_t n, ByteView payload) {
     return {Code::kCorrupt, "thc: other levels"};
   for (std::size_t b = 0; b < blocks(n); ++b) {
     const float range = range_of(payload, b);
-    if (std::bit_cast<std::uint32_t>(range) != 0 && !(range >= kMinRange && range <= kMost))
+    if (std::bit_cast<std::uint32_t>(range) != 0 && !(range >= kMinRange && range <= kMaxFloat))
       return {Code::kCorrupt, "thc: no range"};
   }
   return {};
@@ -140,7 +140,7 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const EncodeInput& 
     const double range = quantizer.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
     const bool some = std::isfinite(energy) && range >= double{kMinRange};
     wire::put(&out[kHead + first / kBlock * 4],
-              some ? static_cast<float>(std::min<double>(range, kMost)) : 0.0F);
+              some ? static_cast<float>(std::min<double>(range, kMaxFloat)) : 0.0F);
   }
   return {bound_ranges(call.settings, in.n), finite};
 }

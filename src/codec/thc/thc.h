@@ -40,9 +40,9 @@ enum Param : std::size_t { kBits, kMode, kWorkers };
 
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr float kMinRange = 0x1p-126F;
-inline constexpr float kMost = std::numeric_limits<float>::max();
+inline constexpr float kMaxFloat = std::numeric_limits<float>::max();
 // Up to this range no value of one rank's block overflows: all are below 32 ranges.
-inline constexpr float kSafeRange = kMost / 64;
+inline constexpr float kSafeRange = kMaxFloat / 64;
 inline constexpr std::array<std::uint8_t, 16> kTable = {0,  3,  5,  7,  9,  11, 13, 14,
                                                         16, 17, 19, 21, 23, 25, 27, 30};
 

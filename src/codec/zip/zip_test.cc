@@ -120,7 +120,7 @@ TEST(Zip, NormalValuesShrink) {
 }
 
 // The size of a block with the best of all windows, including those that encode does not try.
-std::size_t least_size(const Floats& x) {
+std::size_t min_size(const Floats& x) {
   std::size_t least = kBlock;
   for (unsigned width = kMinWidth; width <= kMaxWidth; ++width)
     for (unsigned first = 0; first + span_of(width) <= kInf + 1; ++first) {
@@ -141,7 +141,7 @@ TEST(Zip, WindowsAreNearlyOptimal) {
         Floats x(kBlock);
         for (float& v : x) v = rng() % 100 < zeros ? 0.0F : normal(rng) * std::exp(spread * normal(rng));
         x[7] = outlier;
-        EXPECT_LE(there_and_back(x).size(), least_size(x) + kBlock / kRest)
+        EXPECT_LE(there_and_back(x).size(), min_size(x) + kBlock / kRest)
             << spread << " " << zeros << " " << outlier;
       }
     }

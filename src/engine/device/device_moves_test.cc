@@ -21,7 +21,7 @@ using testing::round;
 using testing::text;
 
 // From round 2 on, all driver calls that create something fail: a steady round must make none of them.
-TEST_F(OnGpus, SteadyRoundsTakeNothingOfTheDriver) {
+TEST_F(OnGpus, SteadyRoundsCreateNoDriverObjects) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   for (const char* codec : {"onebit", "fp8", "powersgd:rank=1"}) {
     fake_gpu().reset(1);
@@ -55,7 +55,7 @@ std::vector<std::uint8_t> of_any_job(std::vector<std::uint8_t> state) {
 
 // Other choices, other groups, and another session that resumes from the state: residuals move between the GPU and
 // the host, and between parts, without a change of any bit.
-TEST_F(OnGpus, ChoicesGroupsAndStatesMoveWhatIsUnsent) {
+TEST_F(OnGpus, ResidualsFollowChoicesGroupsAndStates) {
   for (const char* other : {"fp8", "topk:ratio=0.05", "powersgd:rank=1"}) {
     std::vector<std::vector<std::uint8_t>> states;
     std::vector<Bucket> last;

@@ -5,10 +5,11 @@
 // pinned memory.
 //
 //   equal     both paths write the same bytes and the same residuals, so each rank may choose for itself in each round
-//   alike     parts of one tensor, and of tensors that share parts, take the same path, as they share residuals
-//   told      text() lists the path of each part and the reason
+//   listed    text() lists the path of each part and the reason
 //   fallback  if a GPU lacks memory or a compiler for a part, the host takes the part; a lost context ends the session
-//   drained   when a call returns, with any status, the GPU has no pending work of the call
+//
+// Parts of one tensor, and of tensors that share parts, take the same path, because they share residuals. When a call
+// returns, with any status, the GPU has no pending work of the call.
 //
 // Threads  begin() between rounds; the rest on lanes, each part's values by one step at a time (program/unit_state.h).
 #include <algorithm>

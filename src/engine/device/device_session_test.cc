@@ -30,7 +30,7 @@ class Codecs : public OnGpus, public ::testing::WithParamInterface<const char*> 
 
 // In `there`, the bucket of rank 0 alternates between the GPU and the host, and the bucket of rank 1 is on the GPU.
 // In `here`, all buckets are on the host.
-TEST_P(Codecs, GiveTheSameBitsWhereverTensorsLie) {
+TEST_P(Codecs, equal_bits_on_host_and_gpu) {
   for (const auto& [strategy, lanes] : {std::pair{"ring", 0}, {"gather", 2}}) {
     SessionOptions o = options(GetParam());
     o.strategy = strategy;
@@ -65,20 +65,20 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                                            "bf16"),
                          [](const auto& of) { return std::to_string(of.index); });
 
-TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
-  const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* said = nullptr) {
+TEST_F(OnGpus, listed_are_the_path_of_each_part_and_the_reason) {
+  const auto plan_of = [](const SessionOptions& o, std::vector<std::string>* lines = nullptr) {
     Ranks one(open_loop(1), o);
     Bucket bucket(0, 0);
     EXPECT_EQ(text(round(one[0], bucket, true)), "ok");
-    if (said != nullptr) *said = one[0].messages();
+    if (lines != nullptr) *lines = one[0].messages();
     return one[0].plan_text();
   };
   SessionOptions o = options("onebit");
-  std::vector<std::string> said;
-  EXPECT_TRUE(has(plan_of(o, &said), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_TRUE(has(said[0], "0.1 MB for residuals and copies of the bucket of 'small' and 4 other tensors"))
-      << said[0];
+  std::vector<std::string> lines;
+  EXPECT_TRUE(has(plan_of(o, &lines), "  parts 0, 1, 2, 3, 4, 5, 6: on GPU 0, ")) << plan_of(o);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(has(lines[0], "0.1 MB for residuals and copies of the bucket of 'small' and 4 other tensors"))
+      << lines[0];
   o.device = "on";
   EXPECT_TRUE(has(plan_of(o), "on the host: parts 0, 1, 2, 3, 4, 5, 6: chunks of fewer than 65536 "))
       << plan_of(o);
@@ -92,7 +92,7 @@ TEST_F(OnGpus, ThePlanSaysWhoRunsWhatAndWhy) {
       has(plan_of(options("zip")), ": tithe generates no kernels for this codec with these settings\n"));
 }
 
-TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
+TEST_F(OnGpus, TensorsInWrongMemoryAreRefusedBeforeAnyWork) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "the machine may have one GPU";
   fake_gpu().set_devices(2);
   Ranks one(open_loop(1), options("onebit"));
@@ -117,7 +117,7 @@ TEST_F(OnGpus, AWrongPlaceIsRefusedAndNothingHasBegun) {
   EXPECT_EQ(text(one[0].commit()), "ok");
 }
 
-TEST_F(OnGpus, WordsForTheOptionAreRefused) {
+TEST_F(OnGpus, InvalidValuesOfTheOptionAreRefused) {
   for (const char* wrong : {"", "yes", "on,least=", "on,least=0", "on,least=-1", "on,least=1k", "ON"}) {
     SessionOptions o = options("onebit");
     o.device = wrong;
@@ -146,28 +146,28 @@ TEST_F(OnGpus, MoveFromOneGpuToAnother) {
 }
 
 // If GPU memory is short, the parts that do not fit run on the host, one message says so, and the bits are the same.
-TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
+TEST_F(OnGpus, fallback_to_the_host_if_memory_is_short) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a real GPU has more memory";
   std::size_t parts = 0, codecs = 0;
   for (const std::uint64_t kilobytes : {70, 100, 130, 160, 200, 240}) {
     fake_gpu().reset(kilobytes);
     Ranks here(open_loop(1), options("onebit")), there(open_loop(1), options("onebit"));
     fake_gpu().set_memory(kilobytes << 10);
-    std::vector<std::string> said;
+    std::vector<std::string> lines;
     for (int k = 0; k < 2; ++k) {
       Bucket want(0, k), got(0, k);
       EXPECT_EQ(text(round(here[0], want, false)), "ok");
       EXPECT_EQ(text(round(there[0], got, true)), "ok");
       EXPECT_TRUE(want == got) << k;
       for (const std::string& line : there[0].messages())
-        if (has(line, " cannot allocate ")) said.push_back(line);
+        if (has(line, " cannot allocate ")) lines.push_back(line);
     }
-    for (const std::string& line : said) {
+    for (const std::string& line : lines) {
       parts += has(line, "runs on the host: a fake GPU cannot allocate ") ? 1 : 0;
       codecs += has(line, "onebit: on the host: a fake GPU cannot allocate ") ? 1 : 0;
-      EXPECT_EQ(std::ranges::count(said, line), 1) << line;
+      EXPECT_EQ(std::ranges::count(lines, line), 1) << line;
     }
-    EXPECT_EQ(said.empty(), !has(there[0].plan_text(), " cannot allocate "));
+    EXPECT_EQ(lines.empty(), !has(there[0].plan_text(), " cannot allocate "));
   }
   EXPECT_GT(parts, 0U);
   EXPECT_GT(codecs, 0U);
@@ -175,14 +175,14 @@ TEST_F(OnGpus, ShortMemoryLeavesPartsToTheHost) {
 }
 
 // Every call of the driver fails once: either the round's result is right, or the session ends with an error.
-TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
+TEST_F(OnGpus, EachDriverFailureIsReportedOrHarmless) {
   if (testing::on_real_gpu()) GTEST_SKIP() << "a real driver does not fail on demand";
   std::vector<Bucket> want;
   {
     Ranks here(open_loop(1), options("onebit"));
     for (int k = 0; k < 2; ++k) EXPECT_EQ(text(round(here[0], want.emplace_back(0, k), false)), "ok");
   }
-  unsigned told = 0, passed = 0;
+  unsigned reported = 0, passed = 0;
   for (unsigned nth = 1;; nth += 1 + nth / 8) {
     fake_gpu().reset(nth);
     bool over = false;
@@ -207,16 +207,16 @@ TEST_F(OnGpus, AFailureAnywhereIsToldOrPassed) {
         EXPECT_TRUE(second == want[1]) << nth;
         ++passed;
       } else if (!status.ok()) {
-        ++told;
-        const bool asked_where = status.code() == Code::kInvalid && has(status.what(), " is in ");
-        EXPECT_TRUE(asked_where || status.code() == Code::kIo) << text(status);
-        EXPECT_TRUE(asked_where || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
+        ++reported;
+        const bool wrong_memory = status.code() == Code::kInvalid && has(status.what(), " is in ");
+        EXPECT_TRUE(wrong_memory || status.code() == Code::kIo) << text(status);
+        EXPECT_TRUE(wrong_memory || has(status.what(), "CUDA_ERROR_INVALID_VALUE")) << text(status);
       }
       EXPECT_STREQ(fake_gpu().problem(), "");
     }
     if (over) break;
   }
-  EXPECT_GT(told, 5U);
+  EXPECT_GT(reported, 5U);
   RecordProperty("passed", static_cast<int>(passed));
   fake_gpu().reset(1);
 }
@@ -272,7 +272,7 @@ TEST_F(OnGpus, AFailureInSyncEndsTheSession) {
   fake_gpu().reset(1);
 }
 
-TEST_F(OnGpus, TheCInterfaceTakesThemAndARoundIsTakenBack) {
+TEST_F(OnGpus, TheCInterfaceAcceptsGpuTensorsAndUndo) {
   std::vector<std::vector<float>> kept;
   for (const bool there : {false, true}) {
     tithe_transport* transport = nullptr;

@@ -12,9 +12,9 @@ Result<DeviceChoice> parse_device(std::string_view text) {
   if (text == "off") return choice;
   choice.on = true;
   if (text == "on") return choice;
-  constexpr std::string_view kLeast = "on,least=";
-  if (text.starts_with(kLeast)) {
-    const std::string_view number = text.substr(kLeast.size());
+  constexpr std::string_view kPrefix = "on,least=";
+  if (text.starts_with(kPrefix)) {
+    const std::string_view number = text.substr(kPrefix.size());
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.least);
     if (error == std::errc{} && end == number.data() + number.size() && choice.least > 0) return choice;
   }

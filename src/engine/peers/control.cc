@@ -41,9 +41,9 @@ class Writer {
       at_ += sizeof v;
     }
   }
-  void field(const std::string& s) { text(s, kMostControlText); }
+  void field(const std::string& s) { text(s, kMaxControlText); }
   void field(const std::vector<Rank>& list) {
-    const std::size_t n = std::min(list.size(), kMostUnheard);
+    const std::size_t n = std::min(list.size(), kMaxUnheardRanks);
     field(static_cast<std::uint16_t>(n));
     for (std::size_t k = 0; k < n; ++k) field(static_cast<std::uint16_t>(list[k]));
   }
@@ -99,11 +99,11 @@ class Reader {
     check(n >= Status::kNoPeer && n < world_);
     v = n;
   }
-  void field(std::string& s) { text(s, kMostControlText); }
+  void field(std::string& s) { text(s, kMaxControlText); }
   void field(std::vector<Rank>& list) {
     std::uint16_t n = 0;
     field(n);
-    check(n <= kMostUnheard);
+    check(n <= kMaxUnheardRanks);
     for (std::uint16_t k = 0; valid_ && k < n; ++k) {
       std::uint16_t rank = 0;
       field(rank);
@@ -127,13 +127,15 @@ void fields(auto& io, Evidence& e) { io(e.finding, e.witness, e.unheard); }
 void fields(auto& io, Echo& e) {
   FailureReport& t = e.failure_report;
   io(e.of, e.spoke, t.finding, t.code, t.witness, t.blamed, t.round, t.finite, t.unheard);
-  io.text(t.what, kMostEchoText);
+  io.text(t.what, kMaxEchoText);
 }
-void fields(auto& io, Report& r) { io(r.number, r.round, r.state, r.waits_for, r.received, r.sent, r.told); }
+void fields(auto& io, Report& r) {
+  io(r.number, r.round, r.state, r.waits_for, r.received, r.sent, r.messages_sent);
+}
 void fields(auto& io, Done& d) { io(d.ended, d.begun, d.away_ns, d.finite); }
 void fields(auto& io, Fragment& f) {
   io(f.number, f.first, f.whole);
-  io.raw(f.piece, kMostFragment);
+  io.raw(f.piece, kMaxFragment);
 }
 void fields(auto& io, Answer& a) { io(a.number, a.hash, a.code, a.why); }
 void fields(auto& io, Decision& d) { io(d.number, d.after, d.code, d.blamed, d.why); }
@@ -249,7 +251,7 @@ Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Ra
       fields(r, c.fragment);
       const std::uint32_t first = c.fragment.first, whole = c.fragment.whole;
       r.check(whole <= kMaxChoicesBytes && first < whole &&
-              c.fragment.piece.size() == std::min<std::size_t>(whole - first, kMostFragment));
+              c.fragment.piece.size() == std::min<std::size_t>(whole - first, kMaxFragment));
       break;
     }
     case ControlKind::kAnswer:

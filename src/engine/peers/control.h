@@ -25,10 +25,10 @@
 namespace tithe::engine {
 
 inline constexpr std::size_t kControlBytes = 1024;
-inline constexpr std::size_t kMostControlText = 400;
-inline constexpr std::size_t kMostEchoText = 300;
-inline constexpr std::size_t kMostUnheard = 256;
-inline constexpr std::size_t kMostFragment = 900;  // bytes of a fragment's text
+inline constexpr std::size_t kMaxControlText = 400;
+inline constexpr std::size_t kMaxEchoText = 300;
+inline constexpr std::size_t kMaxUnheardRanks = 256;
+inline constexpr std::size_t kMaxFragment = 900;  // bytes of a fragment's text
 
 enum class ControlKind : std::uint8_t {
   kCard = 0,
@@ -97,7 +97,7 @@ struct Report {
   Rank waits_for = Status::kNoPeer;  // the receiver, if the sender awaits it; else the first awaited rank
   // Bytes of frames in this session, from and to the receiver.
   std::uint64_t received = 0, sent = 0;
-  std::uint32_t told = 0;  // number of earlier control messages to the receiver
+  std::uint32_t messages_sent = 0;  // number of earlier control messages to the receiver
 };
 
 struct Farewell {
@@ -124,7 +124,7 @@ struct Fragment {
   std::uint32_t number = 0;  // of the proposal, from 1
   std::uint32_t first = 0;   // offset of the piece in the text
   std::uint32_t whole = 0;   // length of the text
-  std::string piece;         // kMostFragment bytes; the last piece may be shorter
+  std::string piece;         // kMaxFragment bytes; the last piece may be shorter
 };
 
 struct Answer {
@@ -144,7 +144,7 @@ struct Decision {
 };
 
 // The smallest delay that counts as late; smaller ones are noise.
-inline constexpr std::chrono::milliseconds kLeastLate{5};
+inline constexpr std::chrono::milliseconds kMinLate{5};
 
 struct Done {
   std::uint64_t ended = 0;  // rounds of this session whose work the sender has ended

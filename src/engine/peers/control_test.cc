@@ -31,7 +31,7 @@ std::vector<std::uint8_t> changed(std::size_t at, std::initializer_list<std::uin
   return frame;
 }
 
-TEST(Control, a_farewell_says_only_what_a_peer_may_say) {
+TEST(Control, a_farewell_with_an_invalid_code_or_field_is_corrupt) {
   EXPECT_TRUE(read(changed(kCode, {6})).ok());
   EXPECT_TRUE(read(changed(kCode, {9})).ok()) << "kCancelled: a departure between rounds";
   for (const int code : {0, 10, 255}) {
@@ -41,7 +41,7 @@ TEST(Control, a_farewell_says_only_what_a_peer_may_say) {
   }
 }
 
-TEST(Control, blamed_is_a_rank_or_nobody) {
+TEST(Control, blamed_must_be_a_rank_of_the_world_or_none) {
   EXPECT_TRUE(read(changed(kBlamed, {0xff, 0xff, 0xff, 0xff})).ok());
   EXPECT_TRUE(read(changed(kBlamed, {3, 0, 0, 0})).ok());
   EXPECT_FALSE(read(changed(kBlamed, {4, 0, 0, 0})).ok());
@@ -49,7 +49,7 @@ TEST(Control, blamed_is_a_rank_or_nobody) {
   EXPECT_FALSE(read(changed(kBlamed, {0xfe, 0xff, 0xff, 0xff})).ok());
 }
 
-TEST(Control, texts_of_peers_are_printable) {
+TEST(Control, texts_of_peers_are_made_printable) {
   ReplayWindow numbers;
   const auto control =
       read_control(changed(kBlamed + 11, {0x1b, '[', 0xff, '\n'}), {.me = 0, .world = 4}, 1, numbers);
@@ -60,13 +60,13 @@ TEST(Control, texts_of_peers_are_printable) {
   EXPECT_TRUE(read(farewell(longer, {.me = 1, .world = 4})).ok());
 }
 
-TEST(Control, a_peer_speaks_for_itself) {
+TEST(Control, a_message_with_another_ranks_number_is_corrupt) {
   const Status s = read(farewell(kGone, {.me = 2, .world = 4}));
   EXPECT_EQ(s.code(), Code::kCorrupt);
   EXPECT_EQ(s.peer(), 1);
 }
 
-TEST(Control, a_forged_message_is_nobodys) {
+TEST(Control, a_forged_message_is_refused_without_naming_a_rank) {
   Tags mine(Secret{1}, 1), theirs(Secret{1}, 1), strangers(Secret{2}, 1);
   const ControlIdentity reader{.me = 0, .world = 4, .tags = &mine};
   EXPECT_TRUE(read(farewell(kGone, {.me = 1, .world = 4, .tags = &theirs}), reader).ok());
@@ -80,7 +80,7 @@ TEST(Control, a_forged_message_is_nobodys) {
       read(farewell(kGone, {.me = 2, .world = 4, .tags = &theirs}), reader).ok());
 }
 
-TEST(Control, a_message_counts_once) {
+TEST(Control, a_repeated_message_is_refused) {
   Tags mine(Secret{1}, 1), theirs(Secret{1}, 1);
   const ControlIdentity reader{.me = 0, .world = 4, .tags = &mine};
   const auto first = farewell(kGone, {.me = 1, .world = 4, .tags = &theirs});
@@ -92,7 +92,7 @@ TEST(Control, a_message_counts_once) {
   EXPECT_FALSE(read_control(second, reader, 1, numbers).ok());
 }
 
-TEST(ReplayWindow, each_is_taken_once_and_old_ones_never) {
+TEST(ReplayWindow, accepts_each_number_once_and_no_old_numbers) {
   ReplayWindow n;
   EXPECT_FALSE(n.take(0));
   for (const std::uint64_t k : {1, 3, 2, 200, 150, 137}) EXPECT_TRUE(n.take(k)) << k;

@@ -66,7 +66,7 @@ const FailureReport& first(const FailureReports& reports, Finding finding, Rank 
 
 // The rank that most witnesses blame with this finding; in a tie, the lowest. Without a report: kNone.
 constexpr Rank kNone = Status::kNoPeer - 1;
-Rank most_named(const FailureReports& reports, Finding finding) {
+Rank most_frequent(const FailureReports& reports, Finding finding) {
   Rank best = kNone;
   std::ptrdiff_t most = 0;
   for (Rank r = Status::kNoPeer; r < static_cast<Rank>(reports.size()); ++r) {
@@ -154,7 +154,7 @@ bool given_up(Rank rank, const FailureReports& reports) {
 Status judge(Rank mine, const FailureReports& reports) {
   const std::string head = fmt::format("round {}: ", failed_round(reports));
   for (const Finding f : {Finding::kAccused, Finding::kLeft, Finding::kGone}) {
-    const Rank blamed = most_named(reports, f);
+    const Rank blamed = most_frequent(reports, f);
     if (blamed == kNone) continue;
     const FailureReport& t = first(reports, f, blamed);
     if (f == Finding::kAccused) {
@@ -167,7 +167,7 @@ Status judge(Rank mine, const FailureReports& reports) {
   }
   if (Status s = silent(mine, reports, head); !s.ok()) return s;
   for (const Finding f : {Finding::kIdle, Finding::kStuck})
-    if (const Rank blamed = most_named(reports, f); blamed != kNone)
+    if (const Rank blamed = most_frequent(reports, f); blamed != kNone)
       return {Code::kTimeout, head + first(reports, f, blamed).what,
               f == Finding::kIdle ? blamed : Status::kNoPeer};
   for (const auto& t : reports)  // a connection broke, and both its ends have reported

@@ -16,7 +16,7 @@ FailureReport silent(Rank witness, Rank blamed, std::vector<Rank> unheard) {
           .what = "nothing was heard from it"};
 }
 
-TEST(FailureReport, RanksThatHeardTheSameNameTheSame) {
+TEST(FailureReport, EqualReportsNameTheSameRank) {
   FailureReports reports(4);
   reports[0] = silent(0, 2, {2});
   reports[1] = silent(0, 2, {2});
@@ -25,7 +25,7 @@ TEST(FailureReport, RanksThatHeardTheSameNameTheSame) {
 }
 
 // A link recovers just after the timeout: the reports of the cut-off rank about all others count against itself.
-TEST(FailureReport, WhoHearsNobodyAccusesItself) {
+TEST(FailureReport, ARankThatReceivesFromNoPeerIsBlamed) {
   FailureReports reports(4);
   reports[2] = silent(2, 1, {0, 1, 3});
   EXPECT_EQ(judge(2, reports).peer(), 2) << "its own report alone";
@@ -35,7 +35,7 @@ TEST(FailureReport, WhoHearsNobodyAccusesItself) {
   EXPECT_EQ(judge(1, reports).peer(), 2);
 }
 
-TEST(FailureReport, ALinkBetweenTwoThatAreHeardIsNobodysFault) {
+TEST(FailureReport, ABrokenLinkBetweenTwoLiveRanksNamesNoRank) {
   FailureReports reports(3);
   reports[0] = silent(0, 2, {2});
   reports[2] = silent(2, 0, {0});
@@ -44,7 +44,7 @@ TEST(FailureReport, ALinkBetweenTwoThatAreHeardIsNobodysFault) {
 }
 
 // A rank that reported ended because of its own finding; and the text contains the reason once.
-TEST(FailureReport, TheMessengerIsNotTheOneToName) {
+TEST(FailureReport, ARankThatReportsAFindingIsNotBlamed) {
   FailureReports reports(3);
   reports[0] = {Finding::kGone, Code::kPeerLost, 0, 1, 3, true, {}, "rank 1 is gone: Connection reset"};
   reports[1] = {Finding::kAccused, Code::kCorrupt, 1, 2, 3, true, {}, "rank 2: checksum"};
@@ -55,12 +55,12 @@ TEST(FailureReport, TheMessengerIsNotTheOneToName) {
 }
 
 // The code decides, not the text: a text may contain the word "timeout" in either case.
-TEST(FailureReport, TheCodeSaysWhetherAnEndWasSeen) {
+TEST(FailureReport, TheStatusCodeDeterminesTheFinding) {
   EXPECT_EQ(lost({Code::kPeerLost, "its process ran into a timeout and ended"}), Finding::kGone);
   EXPECT_EQ(lost({Code::kTimeout, "its connection broke"}), Finding::kSilent);
 }
 
-TEST(FailureReport, TheRoundIsTheFirstThatNobodyHasCommitted) {
+TEST(FailureReport, TheRoundIsTheFirstThatNoRankHasCommitted) {
   FailureReports reports(3);
   reports[0] = silent(0, 2, {2});
   reports[1] = silent(0, 2, {2});

@@ -17,7 +17,7 @@ inline std::int64_t in_ns(Instant t) {
 }
 
 // The most cards of one peer that wait for this rank's layouts: a limit for the number of new layouts in a round.
-inline constexpr std::size_t kMostCardsAhead = 1024;
+inline constexpr std::size_t kMaxCardsAhead = 1024;
 
 struct Peer {
   // Received from the peer.

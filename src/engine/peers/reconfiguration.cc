@@ -205,9 +205,9 @@ std::size_t Reconfiguration::write_more(Rank peer, const ControlIdentity& identi
   const std::size_t bytes = write_fragment({.number = own_.number,
                                             .first = static_cast<std::uint32_t>(sent),
                                             .whole = static_cast<std::uint32_t>(own_.text.size()),
-                                            .piece = own_.text.substr(sent, kMostFragment)},
+                                            .piece = own_.text.substr(sent, kMaxFragment)},
                                            identity, out);
-  sent = std::min(sent + kMostFragment, own_.text.size());
+  sent = std::min(sent + kMaxFragment, own_.text.size());
   return bytes;
 }
 

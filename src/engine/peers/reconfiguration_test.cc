@@ -67,7 +67,7 @@ class World {
 
 const std::string kLong(5000, 'x');  // several fragments
 
-TEST(Reconfiguration, one_round_for_all) {
+TEST(Reconfiguration, all_ranks_switch_at_the_same_round) {
   World w(3);
   w[0].propose(kLong, 0);
   w.deliver_all();
@@ -89,7 +89,7 @@ TEST(Reconfiguration, one_round_for_all) {
   EXPECT_FALSE(w[0].under_way());
 }
 
-TEST(Reconfiguration, one_that_cannot_ends_it_for_all) {
+TEST(Reconfiguration, a_refusal_of_one_rank_cancels_the_change_on_all_ranks) {
   World w(3);
   w[0].propose(kLong, 0);
   w.deliver_all();
@@ -109,7 +109,7 @@ TEST(Reconfiguration, one_that_cannot_ends_it_for_all) {
 }
 
 // A slow rank receives the refusal while it builds, and then the next proposal.
-TEST(Reconfiguration, the_next_one_waits_for_what_is_being_built) {
+TEST(Reconfiguration, a_proposal_waits_until_the_previous_build_ends) {
   World w(3);
   w[0].propose("{}", 0);
   w.deliver_all();
@@ -134,7 +134,7 @@ TEST(Reconfiguration, the_next_one_waits_for_what_is_being_built) {
   for (Rank r = 0; r < 3; ++r) EXPECT_TRUE(w[r].switch_over(9)) << r;
 }
 
-TEST(Reconfiguration, ranks_that_read_other_choices_are_named) {
+TEST(Reconfiguration, a_rank_with_a_differing_hash_of_the_choices_is_named) {
   for (const bool late : {false, true}) {
     World w(2);
     w[0].propose("{}", 0);
@@ -153,7 +153,7 @@ TEST(Reconfiguration, ranks_that_read_other_choices_are_named) {
   }
 }
 
-TEST(Reconfiguration, a_round_that_comes_too_soon) {
+TEST(Reconfiguration, a_proposal_for_a_round_that_has_begun_is_refused) {
   World w(2);
   w[0].propose("{}", 6);
   w[0].decide(5);
@@ -164,14 +164,14 @@ TEST(Reconfiguration, a_round_that_comes_too_soon) {
   EXPECT_FALSE(w[0].decision_pending(1)) << "no fragment was sent to rank 1";
 }
 
-TEST(Reconfiguration, what_a_peer_may_not_say) {
+TEST(Reconfiguration, invalid_messages_are_corrupt_and_name_their_sender) {
   const auto named = [](const Status& s, Rank peer) {
     EXPECT_EQ(s.code(), Code::kCorrupt);
     EXPECT_EQ(s.peer(), peer);
   };
   const auto piece = [](std::uint32_t number, std::uint32_t first, std::uint32_t whole) {
     return Fragment{number, first, whole,
-                    std::string(std::min<std::size_t>(whole - first, kMostFragment), ' ')};
+                    std::string(std::min<std::size_t>(whole - first, kMaxFragment), ' ')};
   };
   const Member member{.me = 1, .world = 3};
   const auto after = [&](std::vector<Fragment> before, Fragment f) {

@@ -110,8 +110,8 @@ Status check_laws(const Choices& choices, std::size_t i) {
   const std::vector<StrategyOption> named{{.strategy = c.strategy}};
   for (const StrategyOption& option : c.strategy != nullptr ? named : c.options) {
     Status s = choose_laws(c.spec, *option.strategy).status();
-    if (s.ok() && choices.usual().servers > 0) s = check_servers(c);
-    if (s.ok()) s = check_inside(c, *option.strategy, !choices.usual().hosts.alone());
+    if (s.ok() && choices.defaults().servers > 0) s = check_servers(c);
+    if (s.ok()) s = check_inside(c, *option.strategy, !choices.defaults().hosts.alone());
     if (s.ok()) continue;
     if (i >= choices.rules().size()) return s;
     return {s.code(), fmt::format("choices: {}: {}", label(choices.rules()[i], i + 1), s.what())};
@@ -150,10 +150,10 @@ Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts
   if (!link.ok()) return link.status();
   std::vector<Rule> rules;
   if (automatic(options)) {
-    Result<AutoSpec> asked = parse_auto(options.codec);
-    if (!asked.ok()) return asked.status();
+    Result<AutoSpec> parsed = parse_auto(options.codec);
+    if (!parsed.ok()) return parsed.status();
     TITHE_TRY(check_automatic(options));
-    rules = first_rules(*asked);
+    rules = first_rules(*parsed);
   } else if (options.rules) {
     rules = *options.rules;
   } else if (!options.choices.empty()) {
@@ -171,8 +171,8 @@ Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts
                                        .link = *link});
 }
 
-Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual) {
-  Result<Choices> choices = Choices::make(std::move(rules), usual);
+Result<Choices> choices_of(std::vector<Rule> rules, const ChoiceDefaults& defaults) {
+  Result<Choices> choices = Choices::make(std::move(rules), defaults);
   if (!choices.ok()) return choices;
   for (std::size_t i = 0; i < choices->all().size(); ++i) TITHE_TRY(check_laws(*choices, i));
   for (const Spec& program : programs_of(*choices)) prepare(program);
@@ -219,27 +219,27 @@ Status check_plain(const Choices& choices, bool automatic) {
 
 std::string card_text(const Choices& choices, const Schedule& schedule, std::string_view automatic,
                       Cover checksum, std::string_view ranks) {
-  std::string text = automatic.empty() ? to_string(choices.usual().spec) : std::string(automatic);
+  std::string text = automatic.empty() ? to_string(choices.defaults().spec) : std::string(automatic);
   if (checksum == Cover::kHeader) text += " with checksum=headers";
   if (schedule.active()) text += " with schedule " + schedule.text();
   text += ranks;
   if (!choices.rules().empty())
     text += fmt::format("{}{:016x}: {}", kWithChoices, choices.hash(), choices.shown());
-  return printable(text, kMostControlText);
+  return printable(text, kMaxControlText);
 }
 
 std::string strategy_text(const Choices& choices) {
-  const Usual& usual = choices.usual();
+  const ChoiceDefaults& defaults = choices.defaults();
   const bool matter = std::any_of(choices.all().begin(), choices.all().end(), [](const Choice& c) {
     return c.strategy != nullptr ? c.strategy->between != nullptr
                                  : std::ranges::any_of(c.options, [](const StrategyOption& w) {
                                      return w.strategy->between != nullptr;
                                    });
   });
-  return fmt::format("{}{}", usual.strategy == nullptr ? kAuto : usual.strategy->name,
-                     matter              ? fmt::format(" on hosts {}", usual.hosts.text(usual.world))
-                     : usual.servers > 0 ? fmt::format(" with servers={}", usual.servers)
-                                         : "");
+  return fmt::format("{}{}", defaults.strategy == nullptr ? kAuto : defaults.strategy->name,
+                     matter                 ? fmt::format(" on hosts {}", defaults.hosts.text(defaults.world))
+                     : defaults.servers > 0 ? fmt::format(" with servers={}", defaults.servers)
+                                            : "");
 }
 
 // A card's text has the codec, the members, the resumed states and the rules. Names the first difference in the order
@@ -282,7 +282,7 @@ std::string card_difference(std::string_view is, std::string_view should) {
 
 std::string state_text(const Choices& choices) {
   const std::string rules = choices.text();
-  return to_string(choices.usual().spec) + (rules.empty() ? rules : std::string(kWithChoices) + rules);
+  return to_string(choices.defaults().spec) + (rules.empty() ? rules : std::string(kWithChoices) + rules);
 }
 
 Status check_state_text(std::string_view saved, const Choices& choices) {
@@ -310,12 +310,12 @@ Status check_state_text(std::string_view saved, const Choices& choices) {
           fmt::format("state was saved with other choices: {}; open it with choices={}", where, rules)};
 }
 
-Result<Choices> choices_in(std::string_view saved, const Usual& usual) {
+Result<Choices> choices_in(std::string_view saved, const ChoiceDefaults& defaults) {
   const std::string_view rules = split(saved).second;
-  if (rules.empty()) return Choices::make({}, usual);
+  if (rules.empty()) return Choices::make({}, defaults);
   Result<std::vector<Rule>> parsed = parse_rules(rules);
   if (!parsed.ok()) return parsed.status();
-  return choices_of(std::move(*parsed), usual);
+  return choices_of(std::move(*parsed), defaults);
 }
 
 // ---- Descriptions for users

@@ -24,7 +24,7 @@ bool automatic(const SessionOptions& options);
 // strategy share no law. kUnsupported: no session of this build can do it.
 Result<Choices> choices_of(const SessionOptions& options, int world, const Hosts& hosts = {});
 // The same for rules only.
-Result<Choices> choices_of(std::vector<Rule> rules, const Usual& usual);
+Result<Choices> choices_of(std::vector<Rule> rules, const ChoiceDefaults& defaults);
 // kInvalid if a session with `now` cannot continue with `next`, because the momentum settings of the whole step
 // differ.
 Status check_change(const Choices& now, const Choices& next);
@@ -32,7 +32,7 @@ Status check_change(const Choices& now, const Choices& next);
 // `automatic`: the codec is chosen while the job runs.
 Status check_plain(const Choices& choices, bool automatic = false);
 
-// The text of a card about codec, schedule and choices, in at most kMostControlText bytes. Two texts are equal if all
+// The text of a card about codec, schedule and choices, in at most kMaxControlText bytes. Two texts are equal if all
 // of these are equal. `automatic`: the requested codec, if it is "auto". The text mentions checksums if they cover
 // headers only. ranks: the members, and the states from which they resumed, after the marks below.
 inline constexpr std::string_view kOfMembers = " of members ";
@@ -48,8 +48,8 @@ std::string card_difference(std::string_view is, std::string_view should);
 std::string state_text(const Choices& choices);
 // kInvalid if the state was saved under other choices.
 Status check_state_text(std::string_view saved, const Choices& choices);
-// The choices in such a text; other settings are taken from `usual`.
-Result<Choices> choices_in(std::string_view saved, const Usual& usual);
+// The choices in such a text; other settings are taken from `defaults`.
+Result<Choices> choices_in(std::string_view saved, const ChoiceDefaults& defaults);
 
 // A description of a bucket's plan: the codec and strategy of each tensor, with the reasons.
 std::string to_text(const Plan& plan, std::span<const PlanTensor> in_order, const Choices& choices);

@@ -56,9 +56,9 @@ Status check_bucket(std::span<const Tensor> bucket, RoundKind kind, int world) {
   std::size_t values = 0;
   for (const Tensor& t : bucket) {
     if (t.key.empty()) return {Code::kInvalid, "a tensor has no key"};
-    if (t.n > kMostValues || (values += t.n) > kMostValues)
+    if (t.n > kMaxValues || (values += t.n) > kMaxValues)
       return {Code::kInvalid, fmt::format("tensor '{}' has {} values; a bucket holds at most {} in total",
-                                          t.key, t.n, kMostValues)};
+                                          t.key, t.n, kMaxValues)};
     if (t.n > 0 && t.data == nullptr) return {Code::kInvalid, fmt::format("tensor '{}' has no data", t.key)};
     if (t.row > 0 && t.n % t.row != 0)
       return {Code::kInvalid,

@@ -9,7 +9,7 @@
 namespace tithe::engine {
 namespace {
 
-TEST(Makers, AreWorkedOutOncePerStrategy) {
+TEST(Makers, AreComputedOncePerStrategy) {
   KnownMakers known;
   const Strategy& ring = *find_strategy("ring");
   const auto first = known.of(ring, {1, 5});
@@ -17,7 +17,7 @@ TEST(Makers, AreWorkedOutOncePerStrategy) {
   EXPECT_NE(known.of(*find_strategy("server"), {1, 5}), first);
 }
 
-TEST(Makers, OfASumAreAllThatWereMergedIntoIt) {
+TEST(Makers, OfASumAreAllRanksMergedIntoIt) {
   constexpr int kWorld = 5;
   const Makers makers(*find_strategy("server"), {2, kWorld});
   EXPECT_TRUE(makers.any_merge());
@@ -38,7 +38,7 @@ TEST(Makers, OfASumAreAllThatWereMergedIntoIt) {
   }
 }
 
-TEST(Makers, OfWhatIsPassedOnIsWhoEncodedIt) {
+TEST(Makers, OfAForwardedFrameIsTheRankThatEncodedIt) {
   constexpr int kWorld = 6;
   const Makers makers(*find_strategy("ring"), {0, kWorld});
   const auto nodes = makers.graph().nodes();

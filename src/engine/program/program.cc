@@ -172,7 +172,7 @@ void Compiler::add_template(int index, const Template& t, const Drawn& drawn, co
     out_.check_of.push_back(c < 0 ? c : c + static_cast<int>(out_.checks.size()));
   for (const Step& s : t.checks) out_.checks.push_back(sized(s));
   leads_.insert(leads_.end(), t.leads.begin(), t.leads.end());
-  out_.most_views = std::max(out_.most_views, t.most_views);
+  out_.max_views = std::max(out_.max_views, t.max_views);
 }
 
 // Assigns memory to the part's frames. A received frame may share the memory of an outgoing frame
@@ -261,7 +261,7 @@ void Compiler::place_parts() {
     staged.push_back(out_.parts[i].copied ? part.n : 0);
     sizes.push_back(bytes_under_way(part, at->second, ratios_) + sizeof(float) * staged.back());
   }
-  const std::vector<int> after = begins_after(sizes, least_window(at_));
+  const std::vector<int> after = begins_after(sizes, min_window(at_));
   const Placed frames = place(frames_, after), values = place(staged, after);
   out_.arena_bytes = frames.size;
   out_.staged_values = values.size;

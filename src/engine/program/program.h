@@ -14,7 +14,7 @@
 //          memory: all uses of the first frame end before the second is received.
 // Window   parts begin in the plan's order. A part begins when all parts up to PartLayout::begins_after have ended, so
 //          it can reuse their memory, and a bucket needs at most the memory of its three largest parts, or
-//          least_window(). The window cannot deadlock. Take the first part that has not ended on all ranks. All earlier
+//          min_window(). The window cannot deadlock. Take the first part that has not ended on all ranks. All earlier
 //          parts have ended on all ranks, so this part has begun on all ranks and its receives are posted, and no step
 //          of it waits for a later part. A receive that reuses the memory of an outgoing frame (template.cc) is posted
 //          when that frame has been sent: the incoming frame was made from it, so the other ranks have received it.
@@ -57,7 +57,7 @@ enum class StepKind : std::uint8_t {
 
 inline constexpr Chunk kWholePart = -1;
 // The minimum window in bytes of frames and copied values.
-inline constexpr std::size_t kLeastWindow = std::size_t{1} << 26;
+inline constexpr std::size_t kMinWindow = std::size_t{1} << 26;
 
 struct Range {  // a range in Program::indices
   std::uint32_t first = 0;
@@ -136,7 +136,7 @@ struct Program {
   std::size_t arena_bytes = 0;  // 64-byte aligned
   std::size_t staged_values = 0;
   std::size_t scratch_bytes = 0;  // for one step
-  std::size_t most_views = 0;     // the most payloads that one step reads
+  std::size_t max_views = 0;      // the most payloads that one step reads
 };
 
 // The plan's parts must have passed choose_laws(). Memory suffices for each of `ratios` and for the codecs' own

@@ -47,7 +47,7 @@ Program program_of(std::size_t n, std::string_view strategy, int world) {
 
 // Each received frame is checked once: by its only reader if the frame is small or read in order, otherwise by a step
 // of its own. A forwarded frame is checked before it is forwarded.
-TEST(Program, FramesAreCheckedOnce) {
+TEST(Program, EachReceivedFrameIsValidatedOnce) {
   for (const std::string_view strategy : {"server", "gather", "ring", "aggregator"})
     for (const std::size_t n : {std::size_t{100}, std::size_t{1'000'000}}) {
       const Program p = program_of(n, strategy, 4);
@@ -76,7 +76,7 @@ TEST(Program, FramesAreCheckedOnce) {
     }
 }
 
-TEST(Program, StepsThatWaitForNoneComeFirst) {
+TEST(Program, StepsWithoutPredecessorsComeFirst) {
   const Program p = program_of(1000, "server", 3);
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
     const std::vector<int>& first = p.parts[static_cast<std::size_t>(p.steps[s].part)].first;
@@ -115,7 +115,7 @@ void expect_loaded_once(const Plan& plan, const Place& at, const std::vector<boo
     }
 }
 
-TEST(Program, AChunkIsLoadedOnceByWhoTouchesItFirst) {
+TEST(Program, TheFirstStepOfAChunkLoadsIt) {
   for (const char* codec :
        {"fp32", "onebit", "topk", "powersgd:cols=10", "scalecom", "onebit:clip=1", "topk:feedback=momentum"})
     for (const Strategy* strategy : all_strategies()) {
@@ -139,7 +139,7 @@ TEST(Program, AChunkIsLoadedOnceByWhoTouchesItFirst) {
 
 // No step waits for all chunks of its part, and no load step is empty. Clipping, which needs the norm of all values,
 // is the exception.
-TEST(Program, NoStepIsForAWholePart) {
+TEST(Program, NoStepWaitsForAWholePartUnlessItIsClipped) {
   for (const std::string_view strategy : {"server", "gather", "ring", "aggregator"}) {
     EXPECT_EQ(count(program_of(1000, strategy, 4), StepKind::kLoad), 0U) << strategy;
     const std::size_t n = 1000;
@@ -151,7 +151,7 @@ TEST(Program, NoStepIsForAWholePart) {
 
 // The payload of fp32 is the tensor's own memory, so payloads of other ranks are added into a received frame, and the
 // sum is sent from there. A forwarded frame is written only by its receive.
-TEST(Program, AddsOntoWhatCameWherePayloadsAreTheValues) {
+TEST(Program, UncompressedPayloadsAreAddedIntoTheReceivedFrame) {
   for (const std::string_view strategy : {"server", "ring"})
     for (int world = 2; world <= 5; ++world)
       for (Rank me = 0; me < world; ++me) {
@@ -223,7 +223,7 @@ void expect_left_before(const Program& p, std::size_t shared) {
 }
 
 // If all ranks share a host, a received frame of a chunk reuses the memory of this rank's own frame of that chunk.
-TEST(Program, AFrameThatComesTakesTheMemoryOfTheOneThatHasLeft) {
+TEST(Program, OnOneHostAReceivedFrameReusesTheMemoryOfTheSentFrame) {
   for (const char* codec : {"fp32", "bf16", "onebit", "scalecom", "topk", "thc"})
     for (int world = 1; world <= 5; ++world)
       for (Rank me = 0; me < world; ++me)
@@ -330,12 +330,12 @@ void expect_that_all_end(const char* codec) {
   }
 }
 
-TEST(Program, ReceivesThatWaitForSendsHoldUpNobody) {
+TEST(Program, ReceivesThatWaitForSendsDoNotDeadlock) {
   for (const char* codec : {"fp32", "onebit", "scalecom"}) expect_that_all_end(codec);
 }
 
 // A posted send lets the next message be posted; a completed send also frees its memory for a receive.
-TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
+TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItReuses) {
   const std::size_t n = 10'000;
   const Hosts one = *Hosts::parse("2", 2);
   const Plan plan = plan_of(std::span(&n, 1), "ring");
@@ -372,7 +372,7 @@ TEST(Queue, AReceiveWaitsForTheSendWhoseMemoryItTakes) {
 }
 
 // The memory depends on the parts in flight: a bucket with a hundred times as many parts fits the same window.
-TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
+TEST(Program, PartsThatAreNeverActiveTogetherShareMemory) {
   constexpr std::size_t kPart = std::size_t{1} << 20;
   const auto arena = [](std::string_view codec, std::string_view strategy, std::size_t parts) {
     const PlanTensor bucket[] = {{.key = "t", .n = parts * kPart}};
@@ -388,7 +388,7 @@ TEST(Program, PartsThatAreNeverUnderWayTogetherShareMemory) {
     for (const std::string_view codec : {"fp32", "fp8", "topk:ratio=0.01"}) {
       const Program few = arena(codec, strategy, 2), many = arena(codec, strategy, 200);
       const std::size_t each = few.arena_bytes / 2;
-      const std::size_t window = std::max(least_window({1, 4}), 3 * (each + 4 * kPart)) + each + 4 * kPart;
+      const std::size_t window = std::max(min_window({1, 4}), 3 * (each + 4 * kPart)) + each + 4 * kPart;
       EXPECT_LE(many.arena_bytes + 4 * many.staged_values, window) << codec << " by " << strategy;
       if (codec == "fp32") {
         EXPECT_LT(many.arena_bytes * 4, each * 200) << "the window limits the memory";
@@ -417,7 +417,7 @@ std::size_t takes(std::vector<std::size_t> sizes, std::size_t room, int lanes, s
   return count;
 }
 
-TEST(Queue, several) {
+TEST(Queue, several_light_steps_are_taken_at_once) {
   EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 32, 1), 32U) << "limited by the room";
   EXPECT_EQ(takes(std::vector<std::size_t>(40, 100), 64, 4), 10U) << "one lane's share";
   EXPECT_EQ(takes(std::vector<std::size_t>(40, 1000), 64, 1), 8U) << "limited by the total weight";

@@ -12,7 +12,7 @@ namespace {
 
 // The most sends that a receive may wait for. With more ranks, received frames have their own memory, so that the
 // size of a template stays linear in the size of its graph.
-constexpr std::size_t kMostLeft = 16;
+constexpr std::size_t kMaxLeft = 16;
 
 class Drawer {
  public:
@@ -232,7 +232,7 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
         slot_of[k] = add_slot(exchange, c, law.joins);
         out_.slot_uses.back().received = static_cast<int>(k);
         std::vector<int>& left = left_before_[node.arg];
-        if (const int own_frame = std::exchange(encoded[i], -1); own_frame >= 0 && left.size() < kMostLeft) {
+        if (const int own_frame = std::exchange(encoded[i], -1); own_frame >= 0 && left.size() < kMaxLeft) {
           const auto made = static_cast<std::size_t>(own_frame);
           if (readers_[made] > 0 && static_cast<int>(reading[made].size()) == readers_[made]) {
             out_.slot_uses.back().instead = slot_of[made];
@@ -265,8 +265,8 @@ void Drawer::add_exchange(Exchange exchange, std::vector<int>& ready) {
     step_of_node[k] = step;
     if (reuses)
       for (const int f : node.frames) reading[static_cast<std::size_t>(f)].push_back(step);
-    out_.most_views = std::max(out_.most_views, std::max(node.frames.size(), merged[i].size() + 1) *
-                                                    static_cast<std::size_t>(at_.world));
+    out_.max_views = std::max(out_.max_views, std::max(node.frames.size(), merged[i].size() + 1) *
+                                                  static_cast<std::size_t>(at_.world));
   }
   ready = std::move(stored);
 }

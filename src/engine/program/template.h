@@ -50,7 +50,7 @@ struct Template {
   std::vector<bool> leads;                  // by step: it leads to a send
   std::vector<int> first;                   // steps without predecessors
   std::vector<Contribution> contributions;  // by chunk
-  std::size_t most_views = 0;
+  std::size_t max_views = 0;
 };
 
 // The index of an exchange, which is a phase in a stage. The exchange inside hosts has index 0.

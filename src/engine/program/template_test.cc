@@ -22,7 +22,7 @@ Plan plan_of(std::string_view codec, const Strategy& strategy, std::size_t parts
 // True if the graph of some rank merges frames.
 bool any_merge(const Strategy& strategy, Place at) { return Makers(strategy, at).any_merge(); }
 
-TEST(Template, PartsThatDifferInSizeAloneShareOne) {
+TEST(Template, PartsThatDifferOnlyInSizeShareATemplate) {
   const Strategy& server = *find_strategy("server");
   const Place at{1, 4};
   const Graph graph = server.draw(at);
@@ -37,7 +37,7 @@ TEST(Template, PartsThatDifferInSizeAloneShareOne) {
 }
 
 // The makers decide only which ranks are blamed; the steps are the same without them.
-TEST(Template, WithoutMakersTheStepsAreTheSame) {
+TEST(Template, StepsDoNotDependOnMakers) {
   for (const char* codec : {"fp32", "onebit", "topk", "scalecom", "powersgd:cols=10"})
     for (const Strategy* strategy : all_strategies()) {
       const Spec spec = *parse_spec(codec);

@@ -2,10 +2,8 @@
 #pragma once
 // A Unit is one bucket layout ready to run: its program, the memory for its frames, the error feedback of its
 // tensors, and a runner for each of its parts. It has no threads and no transport: the session's runner decides when
-// and on which thread a step runs.
-//
-//   once      every step of a program runs once per round, after all steps that it waits for
-//   apart     steps that do not wait for each other may run at the same time, each with its own lane number
+// and on which thread a step runs. The runner runs every step once per round, after all steps that it waits for. Steps
+// that do not wait for each other may run at the same time, each with its own lane number.
 #include <memory>
 #include <string>
 #include <vector>

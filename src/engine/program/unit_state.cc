@@ -79,7 +79,7 @@ UnitState::UnitState(const Member& of, std::vector<TensorLayout> layout, Plan it
   }
   for (int lane = 0; lane < member.workers; ++lane) {
     scratch.push_back(make_arena(program.scratch_bytes));
-    views.emplace_back(std::max<std::size_t>(program.most_views, 1));
+    views.emplace_back(std::max<std::size_t>(program.max_views, 1));
   }
 }
 

@@ -7,9 +7,9 @@
 
 namespace tithe::engine {
 
-std::size_t least_window(const Place& at) {
+std::size_t min_window(const Place& at) {
   const bool one_host = at.hosts != nullptr && at.hosts->count(at.world) == 1;
-  return one_host ? kLeastWindow / 8 : kLeastWindow;
+  return one_host ? kMinWindow / 8 : kMinWindow;
 }
 
 std::vector<int> begins_after(std::span<const std::size_t> sizes, std::size_t least) {

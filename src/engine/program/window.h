@@ -11,8 +11,8 @@
 namespace tithe::engine {
 
 // The minimum number of bytes that a bucket may have in flight. If all ranks share a host, an amount that stays in
-// the processor's caches (lab/results/wire.md); otherwise an amount that keeps a long link busy: kLeastWindow.
-std::size_t least_window(const Place& at);
+// the processor's caches (lab/results/wire.md); otherwise an amount that keeps a long link busy: kMinWindow.
+std::size_t min_window(const Place& at);
 
 // By part: the part begins when all parts up to this index have ended; -1: immediately. The parts active at the same
 // time need at most three times the largest size, or `least` if that is larger.

@@ -8,7 +8,7 @@
 namespace tithe::engine {
 namespace {
 
-TEST(Window, BoundsWhatIsUnderWay) {
+TEST(Window, LimitsTheBytesOfActiveParts) {
   EXPECT_EQ(begins_after(std::vector<std::size_t>{5, 5, 5, 5, 5, 5}, 0),
             (std::vector<int>{-1, -1, -1, 0, 1, 2}));
   EXPECT_EQ(begins_after(std::vector<std::size_t>{5, 5, 5, 5, 5, 5}, 30), std::vector<int>(6, -1));
@@ -19,7 +19,7 @@ TEST(Window, BoundsWhatIsUnderWay) {
 
 // A part waits only for earlier parts, so every part begins, for all sizes. Parts that may be in flight together have
 // separate memory, and their total is limited by the window.
-TEST(Window, PartsThatAreUnderWayTogetherDoNotOverlap) {
+TEST(Window, ActivePartsDoNotOverlapInMemory) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::vector<std::size_t> sizes, places;
     std::size_t largest = 1, all = 0;
@@ -46,14 +46,14 @@ TEST(Window, PartsThatAreUnderWayTogetherDoNotOverlap) {
   }
 }
 
-TEST(Window, IsSmallerWhereAllRanksShareAHost) {
+TEST(Window, IsSmallerIfAllRanksShareAHost) {
   const Hosts one = *Hosts::parse("4", 4), two = *Hosts::parse("2x2", 4);
-  EXPECT_EQ(least_window({0, 4, &one}), std::size_t{8} << 20);
-  EXPECT_EQ(least_window({0, 4, &two}), std::size_t{64} << 20);
-  EXPECT_EQ(least_window({0, 4}), std::size_t{64} << 20);
+  EXPECT_EQ(min_window({0, 4, &one}), std::size_t{8} << 20);
+  EXPECT_EQ(min_window({0, 4, &two}), std::size_t{64} << 20);
+  EXPECT_EQ(min_window({0, 4}), std::size_t{64} << 20);
 }
 
-TEST(Window, AnEarlierPartsPlaceIsTakenAgain) {
+TEST(Window, APartReusesTheMemoryOfAnEarlierPart) {
   const std::vector<std::size_t> sizes(100, 10);
   EXPECT_EQ(place(sizes, begins_after(sizes, 0)).size, 30U);
   EXPECT_EQ(place(sizes, begins_after(sizes, 2000)).size, 1000U) << "a small bucket must not be delayed";

@@ -8,9 +8,9 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::size_t kMostContexts = 1 << 16;
+constexpr std::size_t kMaxContexts = 1 << 16;
 // Entries beyond are ignored, which bounds the memory per peer.
-constexpr std::uint32_t kMostPlaces = 1 << 16;
+constexpr std::uint32_t kMaxPlaces = 1 << 16;
 constexpr std::uint64_t kEnd = 0;
 
 // A hash of an entry's layout, or kEnd. Predictions compare names only.
@@ -31,7 +31,7 @@ std::uint32_t BucketOrder::next_place(std::uint64_t ended) {
     ended_ = ended;
     places_.clear();
     pending_.clear();
-    for (std::size_t& told : sent_to_) told = 0;
+    for (std::size_t& count : sent_to_) count = 0;
     for (auto& heard : received_)
       std::erase_if(heard, [&](const auto& at) { return at.second.ended != ended; });
     held_ = std::exchange(surprise_, false) && world_ > 1;
@@ -48,7 +48,7 @@ bool BucketOrder::predicted(const Announcement& entry) {
   const auto known = next_.find(context_);
   const bool yes = (known == next_.end() ? kEnd : known->second) == name;
   if (!yes) {
-    if (next_.size() >= kMostContexts) next_.clear();
+    if (next_.size() >= kMaxContexts) next_.clear();
     next_[context_] = name;
   }
   context_ = mix64(context_ ^ name);
@@ -70,7 +70,7 @@ Status BucketOrder::add(const Announcement& entry, bool in_card) {
 }
 
 Status BucketOrder::take(Rank peer, const Announcement& entry) {
-  if (entry.place >= kMostPlaces || (began_ && entry.ended < ended_)) return {};
+  if (entry.place >= kMaxPlaces || (began_ && entry.ended < ended_)) return {};
   const auto [at, is_new] = received_[index(peer)].try_emplace(entry.place, entry);
   if (!is_new && at->second.ended >= entry.ended) return {};  // the first announcement counts
   at->second = entry;

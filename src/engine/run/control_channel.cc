@@ -134,9 +134,9 @@ void ControlChannel::take_report(Rank peer, const Control& control) {
   // The control channel is ordered, so the peer's earlier messages have arrived or are lost. If strangers can send, a
   // damaged message is indistinguishable from a stranger's and was ignored; without this check the wait for it would
   // not end.
-  if (r.told > p.messages_received)
+  if (r.messages_sent > p.messages_received)
     return accuse(peer, fmt::format("rank {}: {} of its control messages were damaged or lost", peer,
-                                    r.told - p.messages_received));
+                                    r.messages_sent - p.messages_received));
   if (control.kind == ControlKind::kAsk) {
     p.answer_pending = pending_ = true;
     p.answer_number = r.number;

@@ -45,7 +45,7 @@ TEST(ControlChannel, done_messages_agree_a_round) {
   }
 }
 
-TEST(ControlChannel, an_ask_is_answered) {
+TEST(ControlChannel, an_ask_message_is_answered) {
   testing::RunnerPartsOf ranks(2);
   ranks[0].state.peer(1).ask_pending = true;
   ranks[0].control.send_soon();

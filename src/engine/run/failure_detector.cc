@@ -176,7 +176,7 @@ Report FailureDetector::report_to(Rank peer, std::uint32_t number) {
            .round = state_.rounds.uncommitted(),
            .received = p.received,
            .sent = p.sent,
-           .told = p.messages_sent};
+           .messages_sent = p.messages_sent};
   if (!waits()) return r;
   r.state = Report::State::kWorks;
   find_awaited();
@@ -206,7 +206,7 @@ void FailureDetector::discount_pause(Instant now) {
   }
 }
 
-// Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers to be asked.
+// Checks every awaited peer. If one has been awaited for a quarter of the timeout, marks all peers for an ask message.
 void FailureDetector::check() {
   const Instant now = state_.now();
   const nanoseconds quarter = state_.limits.timeout / 4;

@@ -38,7 +38,7 @@ class FailureDetector {
   Report report_to(Rank peer, std::uint32_t number);
   Instant next_check() const { return next_check_; }
   void check_soon() { next_check_ = {}; }
-  // Checks all clocks. Sets Peer::ask_pending for peers that must be asked, or fails.
+  // Checks all clocks. Sets Peer::ask_pending for the peers that need an ask message, or fails.
   void check();
 
  private:

@@ -38,7 +38,7 @@ TEST_F(FailureDetectorTest, watches_only_while_this_rank_waits) {
   EXPECT_TRUE(failures_.watching());
 }
 
-TEST_F(FailureDetectorTest, a_silent_peer_is_asked_and_then_lost) {
+TEST_F(FailureDetectorTest, a_silent_peer_is_probed_and_then_lost) {
   wait_for_peer();
   pass(milliseconds(500));
   EXPECT_TRUE(state_.peer(1).ask_pending);
@@ -63,7 +63,7 @@ TEST_F(FailureDetectorTest, time_without_checks_counts_against_no_peer) {
   EXPECT_TRUE(failures_.open());
 }
 
-TEST_F(FailureDetectorTest, a_lost_peer_is_missed_but_ends_no_session) {
+TEST_F(FailureDetectorTest, a_lost_peer_that_is_not_awaited_ends_no_session) {
   failures_.lose(2, {Code::kPeerLost, "connection reset"});
   EXPECT_TRUE(failures_.open());
   EXPECT_EQ(failures_.present().peer(), 2);

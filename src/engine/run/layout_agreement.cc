@@ -47,10 +47,10 @@ Status LayoutAgreement::take_card(Rank peer, Card& card) {
             fmt::format("rank {} sent the description of layout {}, its next layout is {}", peer, card.number,
                         next),
             peer};
-  if (p.cards.size() == kMostCardsAhead)
+  if (p.cards.size() == kMaxCardsAhead)
     return {Code::kCorrupt,
             fmt::format("rank {} sent descriptions of more than {} layouts that this rank has not seen", peer,
-                        kMostCardsAhead),
+                        kMaxCardsAhead),
             peer};
   p.cards.push(std::move(card));
   return {};

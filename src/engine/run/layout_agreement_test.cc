@@ -51,8 +51,8 @@ TEST_F(LayoutAgreementTest, different_cards_are_a_mismatch) {
 
 TEST_F(LayoutAgreementTest, cards_come_in_order_and_are_bounded) {
   EXPECT_EQ(take(card(1)).code(), Code::kCorrupt) << "card 0 is the next one";
-  for (std::uint32_t k = 0; k < kMostCardsAhead; ++k) ASSERT_TRUE(take(card(k)).ok());
-  EXPECT_EQ(take(card(kMostCardsAhead)).peer(), 1);
+  for (std::uint32_t k = 0; k < kMaxCardsAhead; ++k) ASSERT_TRUE(take(card(k)).ok());
+  EXPECT_EQ(take(card(kMaxCardsAhead)).peer(), 1);
 }
 
 TEST_F(LayoutAgreementTest, the_first_card_of_a_layout_announces_its_bucket) {

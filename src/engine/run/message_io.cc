@@ -5,11 +5,11 @@
 
 namespace tithe::engine {
 
-constexpr std::size_t kMostPosts = 64;  // messages per batch
+constexpr std::size_t kMaxPosts = 64;  // messages per batch
 
 MessageIo::MessageIo(RunnerState& state, FailureDetector& failures)
     : state_(state), failures_(failures), completions_(256) {
-  posted_.reserve(kMostPosts);
+  posted_.reserve(kMaxPosts);
 }
 
 void MessageIo::expect(const Program& program) {
@@ -37,14 +37,14 @@ void MessageIo::post_batch(RunnerLock::Hold& hold) {
     task.job->posted_ns[static_cast<std::size_t>(task.step)] = in_ns(now);
     posted_.push_back({task});
   };
-  while (!state_.queue.post().empty() && posted_.size() < kMostPosts) {
+  while (!state_.queue.post().empty() && posted_.size() < kMaxPosts) {
     const Task task = state_.queue.post().pop();
     if (state_.send_window.on() && task.what().kind == StepKind::kSend)
       state_.send_window.offer(windowed(task));
     else
       add(task);
   }
-  while (posted_.size() < kMostPosts) {
+  while (posted_.size() < kMaxPosts) {
     const std::optional<SendWindow::Send> send = state_.send_window.next();
     if (!send) break;
     add(task_of(send->op));

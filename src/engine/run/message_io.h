@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The messages of steps: posts sends and receives to the transport, polls it, and handles their completions.
-//
-//   batched   one release of the mutex covers a batch of messages, and one covers a poll
-//   ordered   with a send window, sends leave in its order; receives go to the transport directly
-//   steady    a batch and a poll allocate nothing
+// The messages of steps: posts sends and receives to the transport, polls it, and handles their completions. With a
+// send window, sends leave in its order; receives go to the transport directly.
 //
 // Threads: only the communication lane (or the waiting caller, without lanes), under the runner's mutex. The mutex is
 // released while the transport accepts a batch and while it polls; expect() and has_ready() on any thread.

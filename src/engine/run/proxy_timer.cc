@@ -13,7 +13,7 @@ std::optional<Instant> ProxyTimer::check(const Rounds& rounds, std::span<const P
   const std::chrono::duration<double, std::nano> more = trigger_.share * (*late_since_ - round_end_);
   const Instant due =
       *late_since_ + std::max<std::chrono::nanoseconds>(
-                         kLeastLate, std::chrono::duration_cast<std::chrono::nanoseconds>(more));
+                         kMinLate, std::chrono::duration_cast<std::chrono::nanoseconds>(more));
   if (due > now) return due;
   pending_ = ran_ = rounds.ended() + 1;
   return std::nullopt;

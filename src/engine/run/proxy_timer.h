@@ -3,7 +3,7 @@
 // Decides when the straggler proxy begins a round for this rank's program (session/straggler_proxy.h). The proxy is
 // due if enough other ranks have begun a round that this rank has not begun for too long: with t0 the end of this
 // rank's last round and t1 the time at which enough others had begun, it is due at t1 + max(share * (t1 - t0),
-// kLeastLate). Owns these times and the callback.
+// kMinLate). Owns these times and the callback.
 //
 // All functions require the runner's mutex, except run(): the thread that has just unlocked it calls run().
 #include <functional>

@@ -39,7 +39,7 @@ TEST_F(ProxyTimerTest, is_due_half_of_the_others_time_after_enough_others_began)
 TEST_F(ProxyTimerTest, a_rank_that_has_begun_needs_no_proxy) {
   timer_.end_round(kStart);
   peers_[1].begun = peers_[2].begun = 1;
-  EXPECT_EQ(timer_.check(rounds_, peers_, kStart), kStart + kLeastLate);
+  EXPECT_EQ(timer_.check(rounds_, peers_, kStart), kStart + kMinLate);
   rounds_.begin(0);
   EXPECT_FALSE(timer_.check(rounds_, peers_, kStart + milliseconds(500)));
   EXPECT_FALSE(timer_.pending());

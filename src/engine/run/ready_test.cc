@@ -64,7 +64,7 @@ class Jobs {
   Choices choices_;
 };
 
-TEST(Ready, first) {
+TEST(Ready, first_is_the_most_urgent_step) {
   Jobs jobs(R"({"late": {"priority": 1}})");
   Job& early = jobs.add("early", 4000);
   Job& late = jobs.add("late", 2000);
@@ -89,7 +89,7 @@ TEST(Ready, first) {
 }
 
 // Buckets of equal priority run in the order of their start, part by part. Each round has its own order.
-TEST(Ready, BucketsInTheirOrder) {
+TEST(Ready, BucketsOfEqualPriorityRunInTheirOrder) {
   Jobs jobs;
   Job* a = &jobs.add("a", 3000);
   Job* b = &jobs.add("b", 3000);
@@ -117,7 +117,7 @@ TEST(Ready, BucketsInTheirOrder) {
 }
 
 // A new layout is added while others run; its priority is between theirs.
-TEST(Ready, ALayoutComesWhileOthersRun) {
+TEST(Ready, ALayoutCanBeAddedDuringARound) {
   Jobs jobs(R"({"a": {"priority": 4}, "b": {"priority": -3}, "c": {"priority": 2}})");
   Job& a = jobs.add("a", 2000);
   Job& b = jobs.add("b", 2000);
@@ -132,7 +132,7 @@ TEST(Ready, ALayoutComesWhileOthersRun) {
   EXPECT_EQ(jobs.queue.active(), 0);
 }
 
-TEST(Ready, ClearLeavesNothing) {
+TEST(Ready, ClearRemovesAllSteps) {
   Jobs jobs;
   Job& a = jobs.add("a", 3000);
   jobs.begin(a);
@@ -142,7 +142,7 @@ TEST(Ready, ClearLeavesNothing) {
 }
 
 // The same in a session. Without lanes no step runs before wait(), so the first step does not depend on timing.
-TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
+TEST(Ready, ALateBucketOfHighPriorityRunsFirst) {
   Ranks ranks(open_loop(2), {.codec = "fp8",
                              .strategy = "server",
                              .choices = R"({"urgent": {"codec": "fp8", "priority": 1}})",
@@ -151,8 +151,8 @@ TEST(Ready, ALateBucketOfHighPriorityOvertakes) {
                              .part_values = 1000});
   ranks.each([&](Rank r) {
     for (int round = 0; round < 2; ++round) {
-      std::vector<float> usual(8000, 1.0F), urgent(1000, 2.0F);
-      const Tensor first{.key = "usual", .data = usual.data(), .n = usual.size()};
+      std::vector<float> normal(8000, 1.0F), urgent(1000, 2.0F);
+      const Tensor first{.key = "normal", .data = normal.data(), .n = normal.size()};
       const Tensor second{.key = "urgent", .data = urgent.data(), .n = urgent.size()};
       ranks[r].trace(round == 1);
       const Result<Ticket> a = ranks[r].sync({&first, 1}), b = ranks[r].sync({&second, 1});

@@ -82,7 +82,7 @@ TEST(Recorder, TraceShowsEveryStepOfARound) {
 }
 
 // commit() waits for buckets without a waiting caller: the lane that finishes the last bucket ends this rank's work.
-TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
+TEST(Recorder, CommitIsOneEventForAllBuckets) {
   for (const int lanes : {0, 2}) {
     Ranks ranks(open_loop(3),
                 {.codec = "fp32", .strategy = "server", .lanes = lanes, .average = false, .min_values = 0});
@@ -113,7 +113,7 @@ TEST(Recorder, ACommitWaitsForAllItsBucketsInOne) {
 }
 
 // A step is ready when all steps that it waits for have run, so not before the bucket's hand-over.
-TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
+TEST(Recorder, AStepIsReadyWhenItsPredecessorsHaveRun) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server", .min_values = 0, .part_values = 2000});
   ranks.each([&](Rank r) {
     ranks[r].trace(true);
@@ -138,7 +138,7 @@ TEST(Recorder, AStepIsReadyOnceWhatItWaitsForHasRun) {
   });
 }
 
-TEST(Recorder, EventsBearTheKeyOfTheirPartsFirstTensor) {
+TEST(Recorder, EventsContainTheKeyOfTheFirstTensorOfTheirPart) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .strategy = "server"});
   ranks.each([&](Rank r) {
     ranks[r].trace(true);
@@ -159,7 +159,7 @@ TEST(Recorder, EventsBearTheKeyOfTheirPartsFirstTensor) {
   });
 }
 
-TEST(Recorder, CallersMarkWhatTheyDo) {
+TEST(Recorder, CallersCanAddMarks) {
   Ranks one(open_loop(1), {.codec = "fp32"});
   Session& session = one[0];
   EXPECT_FALSE(session.tracing());
@@ -181,19 +181,19 @@ TEST(Recorder, CallersMarkWhatTheyDo) {
 
 // The promise `bounded`.
 TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
-  constexpr std::size_t kMost = 65'536;
+  constexpr std::size_t kMaxEvents = 65'536;
   engine::Recorder recorder(1);
   recorder.trace(true);
   const std::string_view op = recorder.name("mark");
-  for (std::size_t i = 0; i < kMost + 100; ++i) {
+  for (std::size_t i = 0; i < kMaxEvents + 100; ++i) {
     const auto at = static_cast<std::int64_t>(i);
     recorder.call(op, 0, at, at);
   }
   EXPECT_EQ(recorder.total().events_lost, 100U);
   const std::vector<TraceEvent> events = recorder.take_trace();
-  ASSERT_EQ(events.size(), kMost);
+  ASSERT_EQ(events.size(), kMaxEvents);
   EXPECT_EQ(events.front().end_ns, 100);
-  EXPECT_EQ(events.back().end_ns, static_cast<std::int64_t>(kMost) + 99);
+  EXPECT_EQ(events.back().end_ns, static_cast<std::int64_t>(kMaxEvents) + 99);
   recorder.call(op, 0, 7, 7);
   EXPECT_EQ(recorder.take_trace().size(), 1U) << "tracing continues after take_trace()";
   recorder.trace(false);
@@ -201,18 +201,18 @@ TEST(Recorder, KeepsTheLastEventsAndCountsTheOthers) {
   EXPECT_TRUE(recorder.take_trace().empty());
 }
 
-TEST(Recorder, OfAFileKeepsTheFirstEventsAndCountsTheOthers) {
-  constexpr std::size_t kMost = 262'144;
+TEST(Recorder, AFileRecordingKeepsTheFirstEventsAndCountsTheOthers) {
+  constexpr std::size_t kMaxEvents = 262'144;
   engine::Recorder recorder(1);
   recorder.keep();
   const std::string_view op = recorder.name("mark");
-  for (std::size_t i = 0; i < kMost + 100; ++i) {
+  for (std::size_t i = 0; i < kMaxEvents + 100; ++i) {
     const auto at = static_cast<std::int64_t>(i);
     recorder.call(op, 0, at, at);
   }
   EXPECT_TRUE(recorder.take_trace().empty()) << "take_trace() does not return the recording for a file";
   const engine::Recorder::Recording kept = recorder.kept();
-  ASSERT_EQ(kept.events.size(), kMost);
+  ASSERT_EQ(kept.events.size(), kMaxEvents);
   EXPECT_EQ(kept.lost, 100U);
   EXPECT_EQ(kept.events.front().end_ns, 0);
 }

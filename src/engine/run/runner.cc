@@ -14,7 +14,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 // The number of steps that a lane takes at a time.
-constexpr std::size_t kMostSteps = 32;
+constexpr std::size_t kMaxSteps = 32;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ Runner::Runner(std::unique_ptr<Transport> transport, const Member& member, int l
              .send_window = SendWindow(pacing, member.me, member.world),
              .tickets = EndedTickets(std::move(ended)),
              .proxy = ProxyTimer(std::move(proxy_trigger))},
-      taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMostSteps)) {
+      taken_(static_cast<std::size_t>(member.workers), std::vector<Task>(kMaxSteps)) {
   state_.transport->window(pacing.window);
   state_.proxy.end_round(state_.now());
   control_.listen();
@@ -196,7 +196,7 @@ void Runner::turn(Hold& hold, nanoseconds wait) {
   if (sending && now >= control_.send_deadline()) state_.lock.wake_callers();
   if (!failures_.watching() || now < failures_.next_check()) return;
   failures_.check();
-  control_.send_soon();  // peers may have to be asked
+  control_.send_soon();  // ask messages may be pending
 }
 
 void Runner::complete(const Completion& done, Instant now) {

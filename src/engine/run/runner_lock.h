@@ -2,7 +2,7 @@
 #pragma once
 // The runner's mutex, and the wake-ups that follow its release: a thread that wakes earlier would wait for the mutex.
 // Owns the mutex, the conditions on which threads sleep, and the pending wake-ups. All functions require the mutex,
-// unless their comment says otherwise.
+// unless their comment states otherwise.
 //
 // No notification is lost: a thread checks its condition under the mutex before it sleeps, and every change of the
 // condition is followed by a notification. Threads check again whenever they wake, so a superfluous notification

@@ -13,8 +13,8 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::size_t kMostWindow = std::size_t{1} << 40;
-constexpr std::size_t kMostPeers = 1'000'000;
+constexpr std::size_t kMaxWindow = std::size_t{1} << 40;
+constexpr std::size_t kMaxPeers = 1'000'000;
 
 // The order of a heap: the top is the frame that leaves first.
 bool after(const SendWindow::Send& a, const SendWindow::Send& b) {
@@ -44,10 +44,10 @@ Result<Pacing> parse_pacing(std::string_view text) {
   std::optional<std::size_t> window, peers;
   for (const auto& [name, value] : settings_in(text)) {
     if (name == "window" && !window) {
-      window = number(value, kMostWindow);
+      window = number(value, kMaxWindow);
       if (!window) return wrong(text);
     } else if (name == "rotation" && !peers) {
-      peers = value == "on" ? 1 : value == "off" ? 0 : number(value, kMostPeers);
+      peers = value == "on" ? 1 : value == "off" ? 0 : number(value, kMaxPeers);
       if (!peers) return wrong(text);
     } else {
       return wrong(text);

@@ -10,7 +10,7 @@
 //              fit into one window together are sent together, to any peer
 //   ordered    to one peer, the most urgent frame leaves first; of equals, the first in the order of all parts
 //   first      a frame that precedes all frames in flight leaves at once, in spite of the windows
-//   steady     once it knows the number of frames of a round, it allocates nothing
+//   steady     after the first round with its number of frames, it allocates nothing
 //   drained    drop() and done() leave no trace of a frame
 //
 // Rotation. Ranks exchange no message about turns. All begin with turn 0, in which no two ranks send to the same

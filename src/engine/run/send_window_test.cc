@@ -47,7 +47,7 @@ TEST(SendWindow, windowed_per_peer_without_rotation) {
   EXPECT_EQ(p.under_way(), 2400U);
 }
 
-TEST(SendWindow, windowed_a_longer_frame_goes_alone) {
+TEST(SendWindow, windowed_a_longer_frame_is_sent_alone) {
   for (const std::size_t rotation : {1, 0}) {
     SendWindow p = send_window(1, rotation);
     p.offer({0, 1, 1, 1, 5000});
@@ -61,7 +61,7 @@ TEST(SendWindow, windowed_a_longer_frame_goes_alone) {
 }
 
 // In turn t, rank r sends to rank r + 1 + t, so no rank receives from two ranks.
-TEST(SendWindow, turned_no_two_ranks_feed_one) {
+TEST(SendWindow, turned_no_two_ranks_send_to_the_same_peer) {
   std::vector<SendWindow> all;
   for (Rank r = 0; r < kWorld; ++r) {
     all.push_back(send_window(10, 1, r));
@@ -84,7 +84,7 @@ TEST(SendWindow, turned_no_two_ranks_feed_one) {
 }
 
 // At most `rotation` peers receive at a time. The next peer begins when one has received all its bytes in flight.
-TEST(SendWindow, turned_several_at_once) {
+TEST(SendWindow, turned_at_most_rotation_peers_receive_at_a_time) {
   SendWindow p = send_window(10, 2);
   OpId op = 0;
   for (int k = 0; k < 2; ++k)
@@ -96,7 +96,7 @@ TEST(SendWindow, turned_several_at_once) {
 }
 
 // Frames that fit into one window together are sent together.
-TEST(SendWindow, turned_small_frames_go_together) {
+TEST(SendWindow, turned_small_frames_are_sent_together) {
   SendWindow p = send_window(100, 1);
   for (Rank to = 1; to < kWorld; ++to) p.offer({0, 1, static_cast<OpId>(to), to, 30});
   EXPECT_EQ(peers(all_now(p)), (std::vector<Rank>{1, 2, 3}));
@@ -117,7 +117,7 @@ TEST(SendWindow, turned_a_turn_lasts_a_window) {
   EXPECT_EQ(order, (std::vector<Rank>{1, 1, 2, 2, 3, 3}));
 }
 
-TEST(SendWindow, turned_who_has_nothing_to_get_is_passed_over) {
+TEST(SendWindow, turned_a_peer_without_frames_is_skipped) {
   SendWindow p = send_window(10, 1);
   p.offer({0, 1, 1, 3, 10});
   p.offer({0, 1, 2, 1, 10});
@@ -138,7 +138,7 @@ TEST(SendWindow, ordered_by_part_and_not_by_arrival) {
   EXPECT_EQ(left, (std::vector<std::uint64_t>{2, 3, 5, 9}));
 }
 
-TEST(SendWindow, ordered_what_is_urgent_overtakes) {
+TEST(SendWindow, ordered_urgent_frames_leave_first) {
   SendWindow p = send_window(10, 1);
   p.offer({0, 1, 1, 1, 10});
   p.offer({0, 2, 2, 1, 10});
@@ -152,7 +152,7 @@ TEST(SendWindow, ordered_what_is_urgent_overtakes) {
 }
 
 // The receiver may not have begun the part of an urgent frame, so a frame of an earlier part overtakes it.
-TEST(SendWindow, first_also_where_something_is_more_urgent) {
+TEST(SendWindow, first_precedes_more_urgent_frames) {
   SendWindow p = send_window(10, 1);
   p.offer({7, 9, 1, 1, 10});
   p.offer({7, 9, 2, 1, 10});
@@ -165,7 +165,7 @@ TEST(SendWindow, first_also_where_something_is_more_urgent) {
 }
 
 // A window full of later parts does not block a frame of an earlier part.
-TEST(SendWindow, first_leaves_whatever_the_windows_say) {
+TEST(SendWindow, first_leaves_although_the_windows_are_full) {
   for (const std::size_t rotation : {1, 0}) {
     SendWindow p = send_window(10, rotation);
     for (Rank to = 1; to < kWorld; ++to) p.offer({0, 7, static_cast<OpId>(to), to, 10});
@@ -184,7 +184,7 @@ TEST(SendWindow, first_leaves_whatever_the_windows_say) {
   }
 }
 
-TEST(SendWindow, drained) {
+TEST(SendWindow, drained_leaves_no_trace_of_a_frame) {
   SendWindow p = send_window(10, 1);
   for (OpId op = 0; op < 6; ++op) p.offer({0, 1, op, 1, 10});
   const std::vector<SendWindow::Send> now = all_now(p);
@@ -196,7 +196,7 @@ TEST(SendWindow, drained) {
   EXPECT_FALSE(p.has_next());
 }
 
-TEST(SendWindow, what_it_can_be_told) {
+TEST(SendWindow, parses_pacer_texts_and_refuses_invalid_ones) {
   const auto same = [](std::string_view text, const Pacing& pacing) {
     const Result<Pacing> got = parse_pacing(text);
     return got.ok() && *got == pacing;

@@ -153,7 +153,7 @@ void Shutdown::send_report(Transport& transport, const std::vector<Peer>& peers,
       rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, identity, rest));
   for (Rank r = 0; r < member_.world; ++r) {
     const Peer& p = peers[static_cast<std::size_t>(r)];
-    // A peer with a damaged connection is told too, if the transport still accepts messages to it.
+    // A peer with a damaged connection gets the farewell too, if the transport still accepts messages to it.
     if (r == member_.me || (p.gone && p.why_gone.code() != Code::kCorrupt)) continue;
     for (const ByteView frame : {evidence, farewell})
       if (transport.send(r, kControlChannel, frame, control_op(kFarewellOp, r)).ok()) ++in_flight_;

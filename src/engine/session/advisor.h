@@ -36,7 +36,7 @@ class Advisor {
 };
 
 struct AdvisorContext {
-  Usual usual;                   // of the session: world, hosts, sizes, link
+  ChoiceDefaults defaults;       // of the session: world, hosts, sizes, link
   std::vector<Rule> first = {};  // rules at the start
   int lanes = 1;
   std::function<void(std::function<void()>)> run_in_background;  // work that no step waits for

@@ -51,7 +51,7 @@ std::vector<float> residual(const tithe_session* session) {
   return out;
 }
 
-TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
+TEST(CAbi, ReformAndUndo) {
   const char* const names[] = {"a", "b", "c"};
   tithe_transport* transports[3];
   ASSERT_EQ(tithe_open_loop(3, transports, nullptr), TITHE_OK);
@@ -117,21 +117,21 @@ TEST(CAbi, RanksGoAndComeAndARoundIsTakenBack) {
 
 // A program with an event loop over file descriptors: the `ended` callback writes to a pipe when a bucket has its
 // result, and the loop reads the ticket from it.
-TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
+TEST(CAbi, TheEndedCallbackCanWakeAPollLoop) {
   struct Program {
     int pipe[2] = {-1, -1};
     static void ended(void* user, uint64_t ticket, const tithe_error* how) {
       const auto code = static_cast<unsigned char>(how->code);
-      const unsigned char told[2] = {static_cast<unsigned char>(ticket), code};
-      EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], told, 2), 2);
+      const unsigned char message[2] = {static_cast<unsigned char>(ticket), code};
+      EXPECT_EQ(write(static_cast<Program*>(user)->pipe[1], message, 2), 2);
     }
     // The ticket and its status code.
     std::pair<uint64_t, int> next() {
       pollfd wait{.fd = pipe[0], .events = POLLIN, .revents = 0};
-      unsigned char told[2] = {};
+      unsigned char message[2] = {};
       EXPECT_EQ(::poll(&wait, 1, 10'000), 1);
-      EXPECT_EQ(read(pipe[0], told, 2), 2);
-      return {told[0], told[1]};
+      EXPECT_EQ(read(pipe[0], message, 2), 2);
+      return {message[0], message[1]};
     }
   } programs[2];
   tithe_transport* transports[2];
@@ -183,7 +183,7 @@ TEST(CAbi, ABucketsEndWakesALoopThatPolls) {
 }
 
 // A flat tensor can be cut in any way: residuals belong to the keys of the slices, wherever the slices are.
-TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
+TEST(CAbi, SlicesOfAFlatTensorHaveOwnResiduals) {
   tithe_transport* transports[2];
   ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
   const char* const names[] = {"a", "b"};
@@ -221,7 +221,7 @@ TEST(CAbi, SlicesOfOneFlatTensorHaveResidualsOfTheirOwn) {
 }
 
 // options.def makes the C struct, its defaults and its conversions.
-TEST(CAbi, OptionsHaveTheDefaultsOfSessionsAndNullIsTheDefault) {
+TEST(CAbi, NullAndInitialOptionsHaveTheSessionDefaults) {
   const tithe::SessionOptions defaults;
   tithe_options o;
   tithe_options_init(&o);

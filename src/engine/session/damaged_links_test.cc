@@ -92,7 +92,7 @@ class Job {
   const bool tls_;
 };
 
-std::string said(const std::vector<Status>& all) {
+std::string texts(const std::vector<Status>& all) {
   std::string text;
   for (std::size_t r = 0; r < all.size(); ++r)
     fmt::format_to(std::back_inserter(text), "  rank {}: {} {} {}\n", r, name(all[r].code()), all[r].peer(),
@@ -114,7 +114,7 @@ TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
   {
     Job calm(tls);
     const auto all = calm.run(options);
-    for (const Status& s : all) ASSERT_TRUE(s.ok()) << said(all);
+    for (const Status& s : all) ASSERT_TRUE(s.ok()) << texts(all);
     passed = calm.relay.passed();
   }
   std::mt19937_64 dice(7);
@@ -137,7 +137,7 @@ TEST_P(DamagedLinks, a_flipped_bit_is_named_at_once) {
       const std::string where =
           fmt::format("{} of connection {} from rank {} to rank {}, byte {} of {}, bit {}\n{}",
                       place.back ? "the way back" : "the way there", place.connection, caller, called, byte,
-                      bytes, bit, said(all));
+                      bytes, bit, texts(all));
       healed += std::all_of(all.begin(), all.end(), [](const Status& s) { return s.ok(); });
       for (const Status& s : all) {
         if (s.ok()) continue;  // the session had ended before, or the handshake was repeated
@@ -177,8 +177,8 @@ TEST_P(CutLinks, all_ranks_name_nobody) {
                              });
     for (const Status& s : all) {
       EXPECT_EQ(s.code(), GetParam() == Relay::LinkState::kHolds ? Code::kTimeout : Code::kPeerLost)
-          << said(all);
-      EXPECT_EQ(s.peer(), Status::kNoPeer) << said(all);
+          << texts(all);
+      EXPECT_EQ(s.peer(), Status::kNoPeer) << texts(all);
     }
   }
 }

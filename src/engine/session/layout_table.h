@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The LayoutTable owns the known layouts of buckets: for each its job in the runner, and the states of its tensors.
+// Layouts enter and leave the table after the same round on all ranks, so their jobs and parts have the same numbers.
 //
 //   once      a layout is checked, compiled and compared over the ranks when it is new; later buckets find it by hash
-//   equal     layouts enter and leave the table after the same round on all ranks, so their jobs and parts have the
-//             same numbers
 //   bounded   a layout whose tensors were in other layouts for kRoundsToForget rounds is removed
 //   steady    calls for a known layout allocate nothing
 //

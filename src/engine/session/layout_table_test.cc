@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/allocation_limit.h"
 #include "tithe/connect.h"
 #include "tithe/seam/catalogue.h"
 
@@ -42,7 +43,7 @@ class LayoutTableOfOneRank : public ::testing::Test {
   Choices choices_ = choices_for("bf16");
 };
 
-TEST_F(LayoutTableOfOneRank, once) {
+TEST_F(LayoutTableOfOneRank, once_a_known_layout_is_found_by_its_hash) {
   EXPECT_EQ(find(bucket({"a", "b"})), nullptr);
   LayoutEntry& ab = add(bucket({"a", "b"}));
   EXPECT_EQ(find(bucket({"a", "b"})), &ab);
@@ -67,7 +68,7 @@ TEST_F(LayoutTableOfOneRank, ANewLayoutMustAgreeWithTheKnownTensors) {
   EXPECT_EQ(code(bucket({"c"}), RoundKind::kReduceScatter), Code::kOk);
 }
 
-TEST_F(LayoutTableOfOneRank, ATensorIsInARoundOnce) {
+TEST_F(LayoutTableOfOneRank, ATensorCanBeInARoundOnlyOnce) {
   LayoutEntry& ab = add(bucket({"a", "b"}));
   LayoutEntry& b = add(bucket({"b"}));
   EXPECT_FALSE(layouts_.any_open());
@@ -80,7 +81,7 @@ TEST_F(LayoutTableOfOneRank, ATensorIsInARoundOnce) {
   EXPECT_EQ(layouts_.check_new(bucket({"a"}), kSum, store_, 0).code(), Code::kInvalid);
 }
 
-TEST_F(LayoutTableOfOneRank, bounded) {
+TEST_F(LayoutTableOfOneRank, bounded_an_unused_layout_is_removed) {
   LayoutEntry& ab = add(bucket({"a", "b"}));
   ab.begin(1, 0);
   for (const std::string_view key : {"a", "b"}) store_.of(key).used = 1 + LayoutTable::kRoundsToForget;
@@ -90,6 +91,22 @@ TEST_F(LayoutTableOfOneRank, bounded) {
   store_.of("b").used += 1;
   layouts_.forget_gone();
   EXPECT_EQ(find(bucket({"a", "b"})), nullptr);
+}
+
+TEST_F(LayoutTableOfOneRank, steady_calls_for_a_known_layout_allocate_nothing) {
+  const std::vector<Tensor> ab = bucket({"a", "b"});
+  const LayoutEntry& added = add(ab);
+  LayoutEntry* found = nullptr;
+  bool ready = false, open = false;
+  {
+    const testing::AllocationLimit none(0);
+    found = find(ab);
+    ready = LayoutTable::check_not_open(*found, 0).ok();
+    found->begin(1, 0);
+    open = layouts_.find(1) == found && layouts_.any_open();
+  }
+  EXPECT_EQ(found, &added);
+  EXPECT_TRUE(ready && open);
 }
 
 TEST_F(LayoutTableOfOneRank, RebuiltUnitsKeepTheResiduals) {

@@ -16,13 +16,13 @@ TEST(MostValues, SessionRefusesABucketOfMore) {
   auto session = Session::open(std::move(open_loop(1)[0]), {.codec = "fp32"});
   ASSERT_TRUE(session.ok());
   float one = 1;
-  for (const std::size_t n : {kMostValues + 1, SIZE_MAX / 4 + 1, SIZE_MAX}) {
+  for (const std::size_t n : {kMaxValues + 1, SIZE_MAX / 4 + 1, SIZE_MAX}) {
     const Tensor t{.key = "w", .data = &one, .n = n};
     const Status s = (*session)->sync({&t, 1}).status();
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_NE(s.what().find("1099511627776"), std::string::npos) << s.what();
   }
-  const Tensor together[] = {{.key = "a", .data = &one, .n = kMostValues - 1},
+  const Tensor together[] = {{.key = "a", .data = &one, .n = kMaxValues - 1},
                              {.key = "b", .data = &one, .n = 2}};
   EXPECT_EQ((*session)->sync(together).status().code(), Code::kInvalid);
   const Tensor fine{.key = "w", .data = &one, .n = 1};

@@ -44,7 +44,7 @@ Result<Choices> PlanState::check_proposed(std::string_view text, const Choices& 
                                           const TensorSizes& tensors) const {
   Result<std::vector<Rule>> rules = parse_rules(text);
   if (!rules.ok()) return rules.status();
-  Result<Choices> next = engine::choices_of(std::move(*rules), now.usual());
+  Result<Choices> next = engine::choices_of(std::move(*rules), now.defaults());
   if (!next.ok()) return next;
   TITHE_TRY(check_change_to(*next, now));
   TITHE_TRY(check_stragglers(stragglers_, *next));
@@ -78,7 +78,7 @@ void PlanState::save(SavedHead& head) const {
   if (head.opened == head.codec) head.opened.clear();
   head.link = link_;
   head.schedule = schedule_.text();
-  head.told = schedule_.state();
+  head.schedule_state = schedule_.state();
 }
 
 Result<std::shared_ptr<const Choices>> PlanState::check_saved(
@@ -96,16 +96,16 @@ Result<std::shared_ptr<const Choices>> PlanState::check_saved(
 }
 
 Result<std::shared_ptr<const Choices>> PlanState::choices_of_state(const SavedHead& head) const {
-  Usual usual = opened_->usual();
+  ChoiceDefaults defaults = opened_->defaults();
   if (!link_given_) {
     const Result<Link> saved = parse_link(head.link);
     if (!saved.ok()) return Status(Code::kCorrupt, "the state's " + saved.status().what());
-    usual.link = *saved;
+    defaults.link = *saved;
   }
   for (const auto& mine : {choices_, opened_})
-    if (mine->usual() == usual && check_state_text(head.codec, *mine).ok()) return mine;
+    if (mine->defaults() == defaults && check_state_text(head.codec, *mine).ok()) return mine;
   TITHE_TRY(check_state_text(head.opened.empty() ? head.codec : head.opened, *opened_));
-  Result<Choices> next = choices_in(head.codec, usual);
+  Result<Choices> next = choices_in(head.codec, defaults);
   if (!next.ok())
     return Status(next.status().code(),
                   fmt::format("the state's choices, which were proposed: {}", next.status().what()));
@@ -134,7 +134,7 @@ Status PlanState::check_allowed(const Choices& choices, const feedback::Residual
 void PlanState::restore(const SavedHead& head) {
   if (!link_given_) link_ = head.link;
   committed_ = choices_;
-  schedule_.restore(head.told);
+  schedule_.restore(head.schedule_state);
 }
 
 }  // namespace tithe::engine

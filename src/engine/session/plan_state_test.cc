@@ -26,7 +26,7 @@ void use(PlanState& plan, std::string_view text) {
   plan.use(std::make_shared<const Choices>(std::move(*next)), {});
 }
 
-TEST(PlanState, four) {
+TEST(PlanState, four_versions_follow_use_commit_and_undo) {
   PlanState plan = plan_state_of({.codec = "fp32"});
   const std::string opened = saved(plan).codec;
   EXPECT_EQ(saved(plan).opened, "");
@@ -39,7 +39,7 @@ TEST(PlanState, four) {
   EXPECT_EQ(saved(plan).codec, opened);
 }
 
-TEST(PlanState, checked) {
+TEST(PlanState, checked_are_proposed_and_saved_choices) {
   PlanState plan = plan_state_of({.codec = "fp32"});
   const SavedHead before = saved(plan);
   EXPECT_EQ(*plan.check_saved(before, {}), plan.current());
@@ -62,7 +62,7 @@ TEST(PlanState, checked) {
   EXPECT_EQ(next.check_saved(other, {}).status().code(), Code::kInvalid);
 }
 
-TEST(PlanState, named) {
+TEST(PlanState, named_keys_must_be_tensors_of_the_first_round) {
   PlanState plan = plan_state_of({.codec = "fp32", .choices = R"({"w": "bf16"})"});
   std::vector<float> values(4);
   const Tensor v{.key = "v", .data = values.data(), .n = 4}, w{.key = "w", .data = values.data(), .n = 4};

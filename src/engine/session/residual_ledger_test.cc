@@ -23,7 +23,7 @@ SessionStats stats_of(const ResidualLedger& ledger) {
   return stats;
 }
 
-TEST(ResidualLedger, dropped) {
+TEST(ResidualLedger, dropped_residuals_are_counted_and_logged) {
   ResidualLedger ledger = ledger_with({1, 0, 1e30F}, 65);
   EXPECT_TRUE(ledger.drop_excessive(65, true, false).empty());  // w is looked at in rounds 64, 128 and so on
   ledger.commit(0.5);
@@ -38,7 +38,7 @@ TEST(ResidualLedger, dropped) {
   EXPECT_EQ(stats_of(ledger).sum_decayed, 0.5);
 }
 
-TEST(ResidualLedger, undone) {
+TEST(ResidualLedger, undone_sums_are_reversed) {
   ResidualLedger ledger = ledger_with({1, 0, 1e30F}, 65);
   ledger.commit(0.5);
   ASSERT_EQ(ledger.drop_excessive(65, true, true).size(), 1U);
@@ -48,7 +48,7 @@ TEST(ResidualLedger, undone) {
   EXPECT_EQ(stats_of(ledger).sum_decayed, 0.0);
 }
 
-TEST(ResidualLedger, alone) {
+TEST(ResidualLedger, alone_decides_every_64_rounds_and_in_dropped_rounds) {
   ResidualLedger ledger = ledger_with({1e30F});
   EXPECT_TRUE(ledger.drop_excessive(63, true, false).empty());
   EXPECT_EQ(ledger.drop_excessive(64, true, false).size(), 1U);

@@ -6,7 +6,7 @@
 namespace tithe::engine {
 namespace {
 
-TEST(RoundTracker, counted) {
+TEST(RoundTracker, counted_from_the_first_round_of_the_job) {
   RoundTracker rounds;
   EXPECT_FALSE(rounds.over());
   rounds.restore(7, 100);  // the state was saved before round 100
@@ -28,7 +28,7 @@ TEST(RoundTracker, IssuesTicketsFromOne) {
   EXPECT_FALSE(rounds.issued(0) || rounds.issued(2));
 }
 
-TEST(RoundTracker, undone) {
+TEST(RoundTracker, undone_once_until_the_next_commit) {
   RoundTracker rounds;
   rounds.commit(false);
   EXPECT_TRUE(rounds.last_dropped());
@@ -48,7 +48,7 @@ TEST(RoundTracker, undone) {
   EXPECT_EQ(stats.rounds_undone, 1U);
 }
 
-TEST(RoundTracker, outside) {
+TEST(RoundTracker, outside_time_excludes_calls_of_the_session) {
   RoundTracker rounds;
   rounds.hand_over(50, true, 8, true);
   EXPECT_EQ(rounds.away_ns(), 0U);  // the program has not left the session yet

@@ -14,7 +14,7 @@ namespace {
 using testing::Ranks;
 using testing::text;
 
-TEST(Rows, CutsFallBetweenThem) {
+TEST(Rows, CutsFallBetweenRows) {
   for (const std::size_t n : {1000U, 1003U})
     for (const std::size_t pieces : {1U, 3U, 7U, 16U}) {
       std::size_t before = 0;
@@ -31,7 +31,7 @@ TEST(Rows, CutsFallBetweenThem) {
   EXPECT_EQ(cut_at(1000, 1000, 1, 3), 333U) << "one row: a vector";
 }
 
-TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
+TEST(Rows, ThePlanPassesRowsToCodecsThatUseThem) {
   const PlanTensor bucket[] = {{"a", 6000, 60}, {"b", 5000, 5000}, {"c", 4800, 0}};
   const auto plan = [&](const char* codec) {
     return make_plan(bucket, Choices::of({.spec = *parse_spec(codec),
@@ -61,10 +61,10 @@ TEST(Rows, ThePlanGivesThemToCodecsThatAsk) {
 
 // A sum of outer products, one per rank: a matrix of low rank if its row length is known, of high rank with another
 // row length.
-TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
+TEST(Rows, PowerSgdIsExactForALowRankTensorOfKnownShape) {
   constexpr std::size_t kRows = 60, kCols = 37;
   for (const Strategy* strategy : all_strategies())
-    for (const bool told : {true, false}) {
+    for (const bool has_rows : {true, false}) {
       Ranks ranks(open_loop(3), {.codec = "powersgd:rank=3",
                                  .strategy = std::string(strategy->name),
                                  .lanes = 0,
@@ -77,7 +77,7 @@ TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
       ranks.each([&](Rank r) {
         std::vector<float> v(kRows * kCols);
         for (std::size_t i = 0; i < v.size(); ++i) v[i] = outer(r, i);
-        const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = told ? kCols : 0};
+        const Tensor t{.key = "w", .data = v.data(), .n = v.size(), .row = has_rows ? kCols : 0};
         const Result<Ticket> ticket = ranks[r].sync({&t, 1});
         ASSERT_TRUE(ticket.ok()) << text(ticket.status());
         ASSERT_TRUE(ranks[r].wait(*ticket).ok());
@@ -88,7 +88,7 @@ TEST(Rows, PowerSgdFindsTheRankOfATensorThatToldItsShape) {
           error += (v[i] - want) * (v[i] - want);
           energy += want * want;
         }
-        if (told)
+        if (has_rows)
           EXPECT_LT(error / energy, 1e-9) << strategy->name;
         else
           EXPECT_GT(error / energy, 0.1) << strategy->name;

@@ -27,12 +27,12 @@ Status check_members(const std::vector<std::string>& members, int world) {
                     members.size(), world)};
   std::set<std::string_view> seen;
   for (const std::string& name : members) {
-    if (name.empty() || name.size() > kMostMemberBytes)
+    if (name.empty() || name.size() > kMaxMemberBytes)
       return {Code::kInvalid, fmt::format("members: a name has {} bytes; a name must have 1 to {}",
-                                          name.size(), kMostMemberBytes)};
+                                          name.size(), kMaxMemberBytes)};
     if (!seen.insert(name).second)
       return {Code::kInvalid, fmt::format("members: '{}' occurs twice: give each rank a different name",
-                                          printable(name, kMostMemberBytes))};
+                                          printable(name, kMaxMemberBytes))};
   }
   return {};
 }
@@ -50,9 +50,9 @@ std::vector<std::uint8_t> save(const SavedHead& head, const feedback::ResidualSt
   out.text(head.decided);
   out.text(head.link);
   out.text(head.schedule);
-  out.number(head.told.learning_rate);
-  out.number(head.told.least_loss);
-  out.number(head.told.steps);
+  out.number(head.schedule_state.learning_rate);
+  out.number(head.schedule_state.min_loss);
+  out.number(head.schedule_state.steps);
   out.number(std::uint64_t{head.members.size()});
   for (const std::string& name : head.members) out.text(name);
   feedback::write(store, out, residuals);
@@ -85,9 +85,9 @@ Status load(ByteView bytes, SavedHead& head, feedback::ResidualStore::Map& saved
   head.decided = in.text();
   head.link = in.text();
   head.schedule = in.text();
-  head.told.learning_rate = in.number<double>();
-  head.told.least_loss = in.number<double>();
-  head.told.steps = in.number<std::uint32_t>();
+  head.schedule_state.learning_rate = in.number<double>();
+  head.schedule_state.min_loss = in.number<double>();
+  head.schedule_state.steps = in.number<std::uint32_t>();
   const auto members = in.number<std::uint64_t>();
   for (std::uint64_t k = 0; k < members && in.whole(); ++k) head.members.push_back(in.text());
   if (head.rank < 0 || head.rank >= head.world || !check_members(head.members, head.world).ok())

@@ -26,11 +26,11 @@ struct SavedHead {
   std::string decided = {};  // by codec "auto", in the format of advisor/auto
   std::string link = {};     // the session's link rate; empty: unknown
   std::string schedule = {};
-  Schedule::State told = {};
+  Schedule::State schedule_state = {};
   std::vector<std::string> members = {};  // names of the ranks, by rank; empty: their numbers
   std::string name(Rank r) const { return member_name(members, r); }
 };
-inline constexpr std::size_t kMostMemberBytes = 200;
+inline constexpr std::size_t kMaxMemberBytes = 200;
 // kInvalid if the names of `world` ranks do not meet the rules of SessionOptions::members.
 Status check_members(const std::vector<std::string>& members, int world);
 

@@ -13,12 +13,12 @@ SessionImpl::SessionImpl(SessionSettings&& settings, ProxyTrigger proxy_trigger)
     : trace_(std::move(settings.trace)),
       options_(std::move(settings.options)),
       cores_(settings.transport->cores()),
-      lanes_(options_.lanes.value_or(usual_lanes(cores_.cores, cores_.ranks))),
+      lanes_(options_.lanes.value_or(default_lanes(cores_.cores, cores_.ranks))),
       proposed_job_(settings.proposed_job),
       member_{
           .me = settings.transport->rank(),
           .world = settings.transport->world(),
-          .hosts = settings.choices.usual().hosts,
+          .hosts = settings.choices.defaults().hosts,
           .servers = options_.servers,
           .divide =
               options_.average ? static_cast<float>(settings.transport->world() - options_.servers) : 1.0F,

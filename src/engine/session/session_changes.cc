@@ -86,7 +86,7 @@ Status SessionImpl::user_proposes(std::string_view choices, std::uint64_t round)
 void SessionImpl::start_advisor() {
   if (member_.me != 0 || member_.world == 1) return;
   AdvisorContext context{
-      .usual = plan_.choices().usual(),
+      .defaults = plan_.choices().defaults(),
       .first = {plan_.choices().rules().begin(), plan_.choices().rules().end()},
       .lanes = lanes_,
       .run_in_background = [this](std::function<void()> work) { runner_.run_in_background(std::move(work)); },

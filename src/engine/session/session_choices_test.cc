@@ -35,7 +35,7 @@ SessionOptions with(std::string_view choices) {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-TEST(SessionChoices, EveryTensorGetsWhatItsRuleSays) {
+TEST(SessionChoices, EachTensorUsesItsRule) {
   Ranks ranks(open_loop(2), with(kChoices));
   ranks.each([&](Rank r) {
     const Status s = step(ranks[r], {{"embedding.weight", 20'000},
@@ -60,7 +60,7 @@ TEST(SessionChoices, EveryTensorGetsWhatItsRuleSays) {
   EXPECT_GT(std::count(unsent.begin(), unsent.end(), 1.0F), 15'000);
 }
 
-TEST(SessionChoices, ShorthandIsTheSamePlan) {
+TEST(SessionChoices, ShorthandAndFullFormGiveTheSamePlan) {
   const auto plan = [](const SessionOptions& options) {
     Ranks ranks(open_loop(1), options);
     EXPECT_TRUE(step(ranks[0], {{"a", 10'000}, {"b", 10}, {"c", 5000}}).ok());
@@ -74,7 +74,7 @@ TEST(SessionChoices, ShorthandIsTheSamePlan) {
       plan({.codec = "fp8", .choices = R"({"*": {"codec": "topk", "strategy": "ring"}})", .min_values = 0}));
 }
 
-TEST(SessionChoices, WhatCannotBeDoneIsRefusedBeforeAnythingIsOpened) {
+TEST(SessionChoices, InvalidChoicesAreRefusedWhenTheSessionOpens) {
   const auto opened = [](std::string_view choices) {
     return Session::open(std::move(open_loop(1)[0]), with(choices)).status();
   };
@@ -92,7 +92,7 @@ TEST(SessionChoices, WhatCannotBeDoneIsRefusedBeforeAnythingIsOpened) {
   }
 }
 
-TEST(SessionChoices, AKeyThatNoBucketHasIsNamedAfterTheFirstRound) {
+TEST(SessionChoices, AKeyWithoutATensorIsNamedAfterTheFirstRound) {
   Ranks ranks(open_loop(2), with(R"({"fc.weigth": "bf16", "*emb*": "topk"})"));
   ranks.each([&](Rank r) {
     const std::vector<std::pair<std::string, std::size_t>> shapes = {{"fc.weight", 50}, {"fc.bias", 5}};
@@ -109,7 +109,7 @@ TEST(SessionChoices, AKeyThatNoBucketHasIsNamedAfterTheFirstRound) {
   });
 }
 
-TEST(SessionChoices, RanksThatDifferAreNamedWithTheFirstRuleThatDiffers) {
+TEST(SessionChoices, ADifferingRankIsNamedWithTheFirstDifferingRule) {
   struct Case {
     std::string_view choices, says;
   };
@@ -133,7 +133,7 @@ TEST(SessionChoices, RanksThatDifferAreNamedWithTheFirstRuleThatDiffers) {
 }
 
 // A card contains the beginning of the rules and their hash.
-TEST(SessionChoices, RanksThatDifferInTheLastOfManyRulesAreFound) {
+TEST(SessionChoices, ADifferenceInTheLastOfManyRulesIsDetected) {
   const auto many = [](std::string_view last) {
     std::string json = "{";
     for (int k = 0; k < 300; ++k) json += R"("layer)" + std::to_string(k) + R"(.*": "fp32", )";
@@ -150,7 +150,7 @@ TEST(SessionChoices, RanksThatDifferInTheLastOfManyRulesAreFound) {
   });
 }
 
-TEST(SessionChoices, AStateHoldsThem) {
+TEST(SessionChoices, AStateContainsTheChoices) {
   const auto open = [](std::string_view choices) {
     return std::move(*Session::open(std::move(open_loop(1)[0]), with(choices)));
   };
@@ -179,7 +179,7 @@ TEST(SessionChoices, AStateHoldsThem) {
   EXPECT_TRUE(has(s.what(), "saved without choices")) << text(s);
 }
 
-TEST(SessionChoices, TheCInterfaceTakesChoicesAndALink) {
+TEST(SessionChoices, TheCInterfaceAcceptsChoicesAndALink) {
   const auto opened = [](const char* choices, const char* link, tithe_error& error) {
     tithe_transport* transport = nullptr;
     EXPECT_EQ(tithe_open_loop(1, &transport, nullptr), TITHE_OK);
@@ -202,7 +202,7 @@ TEST(SessionChoices, TheCInterfaceTakesChoicesAndALink) {
 }
 
 // A rule without a codec uses the session's codec, and so its schedule.
-TEST(SessionChoices, AScheduleMovesWhatHasTheSessionsCodec) {
+TEST(SessionChoices, AScheduleAppliesToRulesWithoutACodec) {
   SessionOptions options = with(R"({"a.*": {"strategy": "gather"}, "b.*": "topk:ratio=0.05"})");
   options.codec = "topk:ratio=0.01";
   options.schedule = "warmup:4";
@@ -285,21 +285,21 @@ std::string without_links(std::string plan) {
 
 constexpr std::uint64_t kTenGbit = 1'250'000'000;
 
-TEST(SessionChoices, ALinkThatTheTransportFindsIsAsOneThatIsSaid) {
-  Ranks told(open_loop(4), {.codec = "fp8", .link = "10Gb/s", .lanes = 0});
+TEST(SessionChoices, ADetectedLinkHasTheEffectOfAConfiguredLink) {
+  Ranks stated(open_loop(4), {.codec = "fp8", .link = "10Gb/s", .lanes = 0});
   Ranks finds(found(kTenGbit), {.codec = "fp8", .lanes = 0});
   const std::string plan = plan_of(finds);
   EXPECT_TRUE(
       has(plan, "links of 10 Gbit/s, as reported by the drivers of all ranks; link= overrides this rate\n"))
       << plan;
-  EXPECT_EQ(without_links(plan), plan_of(told));
-  Ranks said(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  EXPECT_EQ(without_links(plan), plan_of(stated));
+  Ranks configured(found(kTenGbit), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "the configured link overrides the detected one";
-  EXPECT_NE(plan_of(said), without_links(plan));
+  EXPECT_EQ(plan_of(configured), plan_of(slow)) << "the configured link overrides the detected one";
+  EXPECT_NE(plan_of(configured), without_links(plan));
 }
 
-TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
+TEST(SessionChoices, AResumedJobKeepsItsLink) {
   Ranks first(found(kTenGbit), {.codec = "fp8", .lanes = 0});
   const std::string plan = plan_of(first);
   std::vector<std::vector<std::uint8_t>> states;
@@ -314,10 +314,11 @@ TEST(SessionChoices, AJobThatGoesOnElsewhereKeepsItsLink) {
     EXPECT_EQ(plan_of(again), plan) << "the state contains the link";
     EXPECT_EQ(*again[0].state(), *again[0].state());
   }
-  Ranks said(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
+  Ranks configured(found(0), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
   Ranks slow(open_loop(4), {.codec = "fp8", .link = "100Mb/s", .lanes = 0});
-  said.each([&](Rank r) { EXPECT_TRUE(said[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
-  EXPECT_EQ(plan_of(said), plan_of(slow)) << "a configured link overrides the link of the state";
+  configured.each(
+      [&](Rank r) { EXPECT_TRUE(configured[r].restore(states[static_cast<std::size_t>(r)]).ok()); });
+  EXPECT_EQ(plan_of(configured), plan_of(slow)) << "a configured link overrides the link of the state";
 }
 
 }  // namespace

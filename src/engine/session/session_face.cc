@@ -36,8 +36,8 @@ Status unless_starved(engine::SessionCalls& session, std::string_view what, Call
 template <typename Call>
 Status restored(engine::SessionCalls& session, std::size_t bytes, Call call) {
   const Status s = unless_starved(session, fmt::format("the contents of states of {} bytes", bytes), call);
-  constexpr std::size_t kMostText = 2000;
-  return s.ok() ? s : Status(s.code(), printable(s.what(), kMostText), s.peer());
+  constexpr std::size_t kMaxText = 2000;
+  return s.ok() ? s : Status(s.code(), printable(s.what(), kMaxText), s.peer());
 }
 
 // Closing a transport sends a farewell to all ranks, and takes seconds if one of them is frozen, so it runs in the

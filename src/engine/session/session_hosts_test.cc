@@ -69,7 +69,7 @@ Rounds run(const SessionOptions& options, int rounds = 3) {
   return run(ranks, rounds);
 }
 
-TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
+TEST(SessionHosts, HostsOfOneRankEqualTheStrategyBetweenHosts) {
   for (const char* codec : {"onebit", "topk", "thc", "scalecom"})
     for (const auto& [apart, flat] : {std::pair{"hosts", "server"}, std::pair{"hosts_gather", "gather"},
                                       std::pair{"hosts_ring", "ring"}}) {
@@ -81,14 +81,14 @@ TEST(SessionHosts, HostsOfOneRankGiveTheStrategyBetweenThem) {
     }
 }
 
-TEST(SessionHosts, OneHostHasItsOwnCodecAlone) {
+TEST(SessionHosts, OneHostUsesOnlyTheCodecInside) {
   const Rounds a = run(with("onebit", "hosts", "1x4")), b = run(with("fp32", "server", ""));
   EXPECT_TRUE(same_bits(a.result[0], b.result[0]));
   EXPECT_TRUE(has(a.plan, "fp32 by server (default; all ranks share a host)")) << a.plan;
 }
 
 // Two codecs and two sets of laws in one part: the loss of either codec is in the residual of the encoding rank.
-TEST(SessionHosts, TheLedgerHoldsOfBothCodecs) {
+TEST(SessionHosts, TheLedgerHoldsForBothCodecs) {
   for (const char* strategy : {"hosts", "hosts_gather", "hosts_ring"})
     for (const char* inside : {"fp32", "bf16", "fp8"})
       for (const char* codec :
@@ -128,7 +128,7 @@ class Counting : public ForwardingTransport {
 };
 
 // Each byte crosses once per host, and all ranks of a host send equally many bytes to other hosts.
-TEST(SessionHosts, AHostSendsWhatARankDid) {
+TEST(SessionHosts, EachByteLeavesAHostOnce) {
   const auto bytes_between = [](const char* strategy) {
     std::vector<std::atomic<std::uint64_t>> sent(kWorld);
     auto transports = open_loop(kWorld);
@@ -143,7 +143,7 @@ TEST(SessionHosts, AHostSendsWhatARankDid) {
   EXPECT_NEAR(bytes_between("gather") / bytes_between("hosts_gather"), 4, 0.4);
 }
 
-TEST(SessionHosts, RanksThatSeeOtherHostsAreNamed) {
+TEST(SessionHosts, ARankWithOtherHostsIsNamed) {
   Ranks ranks(open_loop(kWorld), with("onebit", "hosts", "2x2"), [](Rank r, SessionOptions& o) {
     if (r == 2) o.hosts = "3+1";
   });
@@ -156,7 +156,7 @@ TEST(SessionHosts, RanksThatSeeOtherHostsAreNamed) {
   });
 }
 
-TEST(SessionHosts, TransportsTellThem) {
+TEST(SessionHosts, HostsComeFromTheTransport) {
   Ranks ranks(open_loop(kWorld, {}, *Hosts::parse("2x2", kWorld)), with("onebit", "hosts", ""));
   EXPECT_TRUE(has(run(ranks, 1).plan, "onebit by hosts, fp32 inside (default)"));
 }
@@ -167,7 +167,7 @@ TEST(SessionHosts, MomentumIsOfAllRanksOfAHost) {
     EXPECT_TRUE(run(with(text_of, "hosts", hosts)).identical) << hosts;
 }
 
-TEST(SessionHosts, AutoTreatsThemApartWhereThatPaysAndWhereAskedTo) {
+TEST(SessionHosts, AutoUsesHostStrategiesIfFasterOrRequested) {
   const auto plan = [](const char* hosts, const char* choices) {
     SessionOptions o = with("fp8", "auto", hosts);
     o.choices = choices;
@@ -188,7 +188,7 @@ TEST(SessionHosts, AutoTreatsThemApartWhereThatPaysAndWhereAskedTo) {
   EXPECT_TRUE(has(plan("1x4", R"({"w": {"inside": "bf16"}})"), "bf16 by")) << "a codec for 'inside' is set";
 }
 
-TEST(SessionHosts, RefusesWhatItCannotDo) {
+TEST(SessionHosts, RefusesUnsupportedOptions) {
   struct Case {
     const char *codec, *strategy, *inside, *says;
   };

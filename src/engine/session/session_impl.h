@@ -106,7 +106,7 @@ class SessionImpl final : public SessionCalls {
   void release_undo();
   void look_for_late();
   void log(std::string message) {
-    if (messages_.size() < kMostMessages) messages_.push_back(std::move(message));
+    if (messages_.size() < kMaxMessages) messages_.push_back(std::move(message));
   }
 
   // session_states.cc
@@ -126,7 +126,7 @@ class SessionImpl final : public SessionCalls {
   void discard(std::uint32_t number);
   void use(std::shared_ptr<const Choices> choices, UnitsByJob built);
 
-  static constexpr std::size_t kMostMessages = 1000;  // not fetched yet
+  static constexpr std::size_t kMaxMessages = 1000;  // not fetched yet
   std::mutex trace_mutex_;
   const std::unique_ptr<TraceFile> trace_;
   const SessionOptions options_;
@@ -143,7 +143,7 @@ class SessionImpl final : public SessionCalls {
   ResidualLedger residuals_;
   LayoutTable layouts_;
   PlanState plan_;
-  std::vector<std::string> messages_;  // at most kMostMessages
+  std::vector<std::string> messages_;  // at most kMaxMessages
   std::string resumed_;  // the states of another world from which all ranks resumed; empty: none
   Norms norms_;
   SessionStats before_;  // statistics of previous epochs

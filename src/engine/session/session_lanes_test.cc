@@ -22,8 +22,8 @@ class Roomy final : public testing::ForwardingTransport {
   const int cores_;
 };
 
-static_assert(usual_lanes(2, 2) == 1 && usual_lanes(1, 4) == 1 && usual_lanes(8, 2) == 3);
-static_assert(usual_lanes(7, 2) == 2 && usual_lanes(128, 2) == kMaxDefaultLanes);
+static_assert(default_lanes(2, 2) == 1 && default_lanes(1, 4) == 1 && default_lanes(8, 2) == 3);
+static_assert(default_lanes(7, 2) == 2 && default_lanes(128, 2) == kMaxDefaultLanes);
 
 TEST(Session, lanes_are_as_many_as_cores_are_left_free) {
   std::vector<float> first;
@@ -48,7 +48,7 @@ TEST(Session, lanes_are_as_many_as_cores_are_left_free) {
     });
     if (first.empty()) first = result;
     EXPECT_EQ(result, first) << cores << " cores";
-    const int lanes = cores == 0 ? 2 : usual_lanes(cores, 2);
+    const int lanes = cores == 0 ? 2 : default_lanes(cores, 2);
     EXPECT_EQ(ranks[1].stats().lanes, lanes);
     std::string why = fmt::format("lanes: {}, from {} cores that 2 ranks may use\n", lanes, cores);
     if (cores == 0) why = "lanes: 2, set by lanes=\n";

@@ -69,7 +69,7 @@ double held_by(const SessionOptions& options, int world, std::size_t n) {
 }
 
 // Two copies of residuals (the last commit's and the open round's), and the frames of a round.
-TEST(SessionMemory, PerValueIsWhatFlowSays) {
+TEST(SessionMemory, BytesPerValueMatchTheDocumentedTable) {
   struct Row {
     const char *codec, *strategy;
     double residual, payload;  // bytes per value
@@ -94,7 +94,7 @@ TEST(SessionMemory, PerValueIsWhatFlowSays) {
 }
 
 // Only active parts have frames: a bucket that is larger than its window needs no more frames.
-TEST(SessionMemory, FramesAreOfWhatIsUnderWay) {
+TEST(SessionMemory, OnlyActivePartsHaveFrames) {
   constexpr std::size_t kPart = std::size_t{1} << 21;  // 16 MiB of frames for two ranks, so four parts fit
   for (const char* strategy : {"server", "gather"}) {
     const SessionOptions options{
@@ -128,7 +128,7 @@ void take_pages() {
 
 // Between rounds a session needs one of the two residual copies, and no frames. Its results do not change if the
 // system takes the other pages.
-TEST(SessionMemory, BetweenRoundsTheSystemMayHaveWhatTheNextOneWrites) {
+TEST(SessionMemory, BetweenRoundsTheSystemMayReclaimFramesAndOneResidualCopy) {
   if (kilobytes("LazyFree") < 0) GTEST_SKIP() << "this kernel has no LazyFree counter";
   constexpr std::size_t kN = 5'000'000;
   constexpr std::int64_t kCopy = kN * sizeof(float) / 1024, kHuge = 4096;  // KiB
@@ -190,7 +190,7 @@ TEST(SessionMemory, PartsThatShareMemoryHaveTheirOwnResults) {
 }
 
 // DistributedDataParallel regroups its buckets after the first round.
-TEST(SessionMemory, NothingOfALayoutThatIsGone) {
+TEST(SessionMemory, ARemovedLayoutLeavesNoMemory) {
   constexpr std::size_t kN = 100'000;
   const SessionOptions options{.codec = "topk:ratio=0.1", .min_values = 0};
   const auto held = [&](int rounds_before, std::size_t* seen, std::array<Floats, 2>* unsent) {
@@ -239,7 +239,7 @@ TEST(SessionMemory, NothingOfALayoutThatIsGone) {
 }
 
 // Layouts that alternate stay: none of them is unused for long.
-TEST(SessionMemory, LayoutsThatTakeTurnsAreKept) {
+TEST(SessionMemory, AlternatingLayoutsAreKept) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
   ranks.each([&](Rank r) {
     Named a{"a", wave(500, r)}, b{"b", wave(700, r)};
@@ -252,7 +252,7 @@ TEST(SessionMemory, LayoutsThatTakeTurnsAreKept) {
 }
 
 // A layout with a tensor that no other layout has stays, because it holds that tensor's residual.
-TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
+TEST(SessionMemory, TheOnlyLayoutOfATensorIsKept) {
   Ranks ranks(open_loop(2), {.codec = "onebit", .min_values = 0});
   ranks.each([&](Rank r) {
     Named a{"a", wave(500, r)}, b{"b", wave(700, r)};
@@ -268,7 +268,7 @@ TEST(SessionMemory, ALayoutThatHoldsATensorAloneIsKept) {
 }
 
 // In the first case residuals cannot be allocated, in the second the staging memory for values of another type.
-TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
+TEST(SessionMemory, AllocationFailuresStateThePurposeAndTheBytes) {
   struct Case {
     const char* codec;
     DType dtype;
@@ -299,7 +299,7 @@ TEST(SessionMemory, WhatThereIsNoMemoryForIsNamedWithHowMuch) {
 }
 
 // The reference implementations allocate in a step. Such an exception must not leave the lane.
-TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
+TEST(SessionMemory, AnAllocationFailureInALaneEndsOnlyTheSession) {
   for (const int lanes : {0, 1, 2})
     for (const std::size_t most : {std::size_t{100'000}, std::size_t{0}}) {
       Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01",
@@ -334,7 +334,7 @@ TEST(SessionMemory, ALaneThatHasNoMemoryEndsTheSessionAndNotTheProcess) {
     }
 }
 
-TEST(SessionMemory, ASessionThatThereIsNoMemoryForIsRefused) {
+TEST(SessionMemory, OpeningWithoutMemoryIsRefused) {
   auto transports = open_loop(1);
   const testing::AllocationLimit little(2'000);
   const auto session = Session::open(std::move(transports[0]), {.codec = "fp32"});
@@ -342,7 +342,7 @@ TEST(SessionMemory, ASessionThatThereIsNoMemoryForIsRefused) {
   EXPECT_NE(session.status().what().find("no memory to open a session"), std::string::npos);
 }
 
-TEST(SessionMemory, AStateThatThereIsNoMemoryForCanBeHadLater) {
+TEST(SessionMemory, AStateCanBeSavedAfterAnAllocationFailure) {
   Ranks ranks(open_loop(1), {.codec = "topk:ratio=0.01"});
   Named w{"w", wave(500'000, 1)};
   ASSERT_TRUE(round_of(ranks[0], {&w}).ok());

@@ -31,7 +31,7 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
     with_link.link = fmt::format("{}kB/s", static_cast<double>(transport->link_rate()) / 1e3);
   Result<Choices> choices = choices_of(with_link, transport->world(), *hosts);
   if (!choices.ok()) return choices.status();
-  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->usual().spec);
+  Result<Schedule> schedule = Schedule::parse(options.schedule, choices->defaults().spec);
   if (!schedule.ok()) return schedule.status();
   const Result<Authenticate> authenticate = parse_authenticate(options.authenticate);
   if (!authenticate.ok()) return authenticate.status();
@@ -50,8 +50,8 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
   TITHE_TRY(check_stragglers(*stragglers, options));
   TITHE_TRY(check_stragglers(*stragglers, *choices));
   std::unique_ptr<TraceFile> trace;
-  if (const std::string asked = options.trace.empty() ? trace_option() : options.trace; !asked.empty()) {
-    Result<std::unique_ptr<TraceFile>> opened = TraceFile::open(asked, *transport, options.run);
+  if (const std::string pattern = options.trace.empty() ? trace_option() : options.trace; !pattern.empty()) {
+    Result<std::unique_ptr<TraceFile>> opened = TraceFile::open(pattern, *transport, options.run);
     if (!opened.ok()) return opened.status();
     trace = std::move(*opened);
   }

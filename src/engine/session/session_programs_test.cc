@@ -45,7 +45,7 @@ class SessionPrograms : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(SessionPrograms, ARankWithAnotherFileIsNamedThoughTheNamesAreOne) {
+TEST_F(SessionPrograms, ARankWithADifferingProgramOfTheSameNameIsNamed) {
   const std::string most = write("a.codec", "as all have it"), odd = write("b.codec", "one word differs");
   Ranks ranks(open_loop(3), SessionOptions{.codec = most, .lanes = 0}, [&](Rank r, SessionOptions& o) {
     if (r == 1) o.codec = odd;
@@ -59,7 +59,7 @@ TEST_F(SessionPrograms, ARankWithAnotherFileIsNamedThoughTheNamesAreOne) {
   });
 }
 
-TEST_F(SessionPrograms, TheSameContentUnderOtherNamesIsOneCodec) {
+TEST_F(SessionPrograms, EqualContentUnderOtherNamesIsOneCodec) {
   const std::string one = write("a.codec", "the same"), two = write("b.codec", "the same");
   Ranks ranks(open_loop(2), SessionOptions{.codec = one, .lanes = 0}, [&](Rank r, SessionOptions& o) {
     if (r == 1) o.codec = two;

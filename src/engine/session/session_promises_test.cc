@@ -168,7 +168,7 @@ class SlowToTake final : public testing::ForwardingTransport {
 
 // A process may exit as soon as its last commit() has returned. The other ranks need its done message to commit that
 // round.
-TEST(Session, commit_leaves_its_word) {
+TEST(Session, commit_sends_its_done_message_before_it_returns) {
   for (const int lanes : {0, 2}) {
     std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
     std::atomic<int> taken = 0;
@@ -206,7 +206,7 @@ class NeverDone final : public testing::ForwardingTransport {
 
 // A round that all ranks have ended is committed, even if this rank's done message is never sent; the other ranks
 // name this rank.
-TEST(Session, commit_ends_without_its_word) {
+TEST(Session, commit_succeeds_if_the_done_message_is_lost) {
   for (const int lanes : {0, 2}) {
     std::vector<std::unique_ptr<Transport>> ends = open_loop(3);
     std::atomic<bool> stuck = false;
@@ -311,7 +311,7 @@ TEST(Session, threads) {
 }
 
 // Between two buckets all its frames are sent, so no operation fails: the peers must still end at once and name it.
-TEST(Session, WhoCancelsBetweenTwoBucketsOfARoundIsNamed) {
+TEST(Session, ARankThatCancelsBetweenTwoBucketsIsNamed) {
   Ranks ranks(open_loop(2), {.codec = "fp32", .timeout = std::chrono::seconds(2)});
   ranks.each([&](Rank r) {
     std::vector<Named> first = {{"a", wave(100, r, 0)}}, second = {{"b", wave(100, r, 0)}};

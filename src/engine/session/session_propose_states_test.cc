@@ -20,7 +20,7 @@ using testing::text;
 using testing::with;
 using State = Proposal::State;
 
-TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
+TEST(SessionPropose, AStateContinuesWithTheChoicesOfItsLastCommit) {
   const auto options = with("topk:ratio=0.1");
   Ranks ranks(open_loop(2), options), again(open_loop(2), options);
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
@@ -62,7 +62,7 @@ TEST(SessionPropose, AStateGoesOnWithTheChoicesOfItsLastCommit) {
 
 // The state holds codec memories and residuals of the last commit until the first round under the new choices is
 // committed.
-TEST(SessionPropose, AStateAfterAFailureInTheFirstRoundIsThatOfTheLastCommit) {
+TEST(SessionPropose, AStateAfterAFailureIsThatOfTheLastCommit) {
   SessionOptions options = with("powersgd:rank=2");
   options.timeout = std::chrono::milliseconds(200);
   options.patience = std::chrono::milliseconds(2000);
@@ -91,7 +91,7 @@ TEST(SessionPropose, AStateAfterAFailureInTheFirstRoundIsThatOfTheLastCommit) {
   EXPECT_EQ(again[1].choices(), "");
 }
 
-TEST(SessionPropose, ARankThatIsLostMeanwhileIsNamedAsEver) {
+TEST(SessionPropose, ARankLostDuringAProposalIsNamed) {
   SessionOptions options = with("topk:ratio=0.1");
   options.timeout = std::chrono::milliseconds(200);
   options.patience = std::chrono::milliseconds(2000);

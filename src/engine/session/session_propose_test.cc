@@ -28,7 +28,7 @@ using testing::Step;
 using testing::unsent;
 using testing::with;
 
-TEST(SessionPropose, AllRanksTakeThemAtTheSameRound) {
+TEST(SessionPropose, AllRanksSwitchAtTheSameRound) {
   for (const int lanes : {0, 2}) {
     Ranks ranks(open_loop(3), with("topk:ratio=0.1", lanes));
     play_all(ranks, 0);
@@ -56,7 +56,7 @@ TEST(SessionPropose, AllRanksTakeThemAtTheSameRound) {
   }
 }
 
-TEST(SessionPropose, ARoundMayBeNamed) {
+TEST(SessionPropose, TheRoundCanBeGiven) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
   ASSERT_TRUE(ranks[0].propose(R"({"*": "fp32"})", 8).ok());
@@ -113,7 +113,7 @@ TEST(Session, changed_choices_lose_nothing) {
 
 // Parts with feedback=none that receive a residual send it, and keep a residual from then on: the sum of old and new
 // unsent values.
-TEST(SessionPropose, ACodecWithoutFeedbackSendsWhatWasOwed) {
+TEST(SessionPropose, ACodecWithoutFeedbackSendsTheResidual) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
   ASSERT_TRUE(ranks[0].propose(R"({"*": "topk:ratio=0.2,feedback=none"})").ok());
@@ -157,7 +157,7 @@ TEST(SessionPropose, LanesChangeNoBit) {
 
 // Choices change several times without a committed round between: new parts, groups and orders, also while a lossless
 // codec has not yet sent a residual.
-TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
+TEST(SessionPropose, ResidualsSurviveDroppedRounds) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.05"));
   for (int round = 0; round < 3; ++round) play_all(ranks, round);
   const Step had[] = {unsent(ranks[0]), unsent(ranks[1])};
@@ -188,7 +188,7 @@ TEST(SessionPropose, WhatIsOwedOutlivesRoundsThatAreDropped) {
   });
 }
 
-TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
+TEST(SessionPropose, InvalidProposalsChangeNothing) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
   struct Case {
     const char* choices;
@@ -225,7 +225,7 @@ TEST(SessionPropose, WhatCannotBeIsRefusedAndNothingChanges) {
 }
 
 // Without lanes no messages are exchanged between rounds: one round is too short to send this large proposal.
-TEST(SessionPropose, ARoundThatComesTooSoonIsRefusedOnAllRanks) {
+TEST(SessionPropose, ATooEarlyRoundIsRefusedOnAllRanks) {
   Ranks ranks(open_loop(2), with("topk:ratio=0.1"));
   play_all(ranks, 0);
   std::string many = "{";
@@ -245,7 +245,7 @@ TEST(SessionPropose, ARoundThatComesTooSoonIsRefusedOnAllRanks) {
 }
 
 // A codec file that is missing on one rank, or differs there.
-TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
+TEST(SessionPropose, ARefusingRankGivesTheReasonAndAllKeepTheirChoices) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "tithe_propose";
   std::filesystem::create_directories(folder);
   const std::string file = folder / "mine.codec";
@@ -271,7 +271,7 @@ TEST(SessionPropose, ARankThatCannotServeThemSaysWhyAndAllKeepTheOld) {
 // A session that changed its codec must hold no more memory than a fresh one. Large buffers are whole pages, and
 // depending on earlier frees each may hold one page more: eight pages, less than the smallest buffer that both ranks
 // could keep (onebit's, 25 KB each).
-TEST(SessionPropose, MemoryIsWhatAFreshStartNeeds) {
+TEST(SessionPropose, MemoryEqualsThatOfANewSession) {
   constexpr std::size_t kN = 200'000;
   struct Row {
     const char *from, *to;

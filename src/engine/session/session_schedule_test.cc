@@ -70,7 +70,7 @@ SessionOptions options(const std::string& codec, const Strategy& strategy, const
 }
 
 // A round under a schedule has the same bytes as a round of a session whose codec has that ratio.
-TEST(SessionSchedule, ARoundIsThatOfACodecWithItsRatio) {
+TEST(SessionSchedule, ARoundEqualsThatOfACodecWithItsRatio) {
   each_pair([](const std::string& codec, const Strategy& strategy) {
     Ranks scheduled(open_loop(kWorld), options(codec, strategy, kSchedule));
     const double ratio = scheduled[0].ratio();
@@ -128,7 +128,7 @@ TEST(SessionSchedule, TheLedgerHoldsWhileTheRatioChanges) {
   });
 }
 
-TEST(SessionSchedule, ARankThatWasToldSomethingElseIsNamed) {
+TEST(SessionSchedule, ARankWithAnotherReportedValueIsNamed) {
   Ranks ranks(open_loop(kWorld), {.codec = "topk", .schedule = "recover", .min_values = 0});
   ranks.each([&](Rank r) { round_of(ranks[r], 0); });
   std::vector<Status> fates(kWorld);
@@ -162,7 +162,7 @@ TEST(SessionSchedule, RanksWithDifferentSchedulesAreNamedBeforeTheFirstRound) {
   });
 }
 
-TEST(SessionSchedule, AStateBringsBackWhatWasTold) {
+TEST(SessionSchedule, AStateRestoresReportedValues) {
   const SessionOptions options{
       .codec = "topk", .schedule = "warmup:2+recover", .average = false, .min_values = 0};
   const auto run = [&](bool through_a_state) {

@@ -42,7 +42,7 @@ Values rubbish() {
   return out;
 }
 
-TEST(SessionServers, TheLedgerHoldsAndAllHoldTheSameBits) {
+TEST(SessionServers, LedgerAndIdentityHoldForEveryCodec) {
   for (const int servers : {1, 2, 4})
     for (const Codec* codec : all_codecs()) {
       if (codec->phases[0].name == "votes") continue;
@@ -67,7 +67,7 @@ TEST(SessionServers, TheLedgerHoldsAndAllHoldTheSameBits) {
     }
 }
 
-TEST(SessionServers, TheMeanIsOverThoseThatWork) {
+TEST(SessionServers, TheMeanIsOverTheWorkersOnly) {
   SessionOptions o = with(*parse_spec("fp32"), 2);
   o.average = true;
   Ranks ranks(open_loop(kWorld), o);
@@ -82,7 +82,7 @@ TEST(SessionServers, TheMeanIsOverThoseThatWork) {
 }
 
 // All servers drop such a round, also those of other chunks, and keep their residuals.
-TEST(SessionServers, DropARoundThatAllDrop) {
+TEST(SessionServers, AllServersDropANonFiniteRound) {
   Ranks ranks(open_loop(kWorld), with(*parse_spec("onebit"), 2));
   ranks.each([&](Rank r) {
     Values kept;
@@ -100,7 +100,7 @@ TEST(SessionServers, DropARoundThatAllDrop) {
   });
 }
 
-TEST(SessionServers, AreComparedAndPrinted) {
+TEST(SessionServers, ADifferingCountIsNamedAndThePlanContainsIt) {
   Ranks ranks(open_loop(3), with(*parse_spec("onebit"), 1), [](Rank r, SessionOptions& o) {
     if (r == 1) o.servers = 2;
   });
@@ -113,7 +113,7 @@ TEST(SessionServers, AreComparedAndPrinted) {
   });
 }
 
-TEST(SessionServers, RefusesWhatTheyCannotDo) {
+TEST(SessionServers, RefusesUnsupportedOptions) {
   const auto refused = [](const SessionOptions& o) {
     return Session::open(std::move(open_loop(3)[0]), o).status();
   };

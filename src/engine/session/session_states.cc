@@ -15,7 +15,7 @@ namespace {
 
 using feedback::ResidualStore;
 
-constexpr int kMostRanks = 1 << 16;  // of a state that names none
+constexpr int kMaxRanks = 1 << 16;  // of a state that names none
 
 std::uint64_t hash_of(std::uint64_t hash, std::string_view text) {
   hash = mix64(hash ^ text.size());
@@ -23,7 +23,7 @@ std::uint64_t hash_of(std::uint64_t hash, std::string_view text) {
   return hash;
 }
 
-std::string quoted(std::string_view name) { return fmt::format("'{}'", printable(name, kMostMemberBytes)); }
+std::string quoted(std::string_view name) { return fmt::format("'{}'", printable(name, kMaxMemberBytes)); }
 
 std::string list(const std::vector<std::string>& names) {
   std::string out;
@@ -47,7 +47,7 @@ std::string difference(const SavedHead& a, const SavedHead& b) {
   if (a.members != b.members) return "names of ranks";
   if (a.codec != b.codec || a.opened != b.opened)
     return fmt::format("codecs or choices, '{}' and '{}'", a.codec, b.codec);
-  if (a.schedule != b.schedule || a.told != b.told)
+  if (a.schedule != b.schedule || a.schedule_state != b.schedule_state)
     return "schedules, or the evaluations and learning rates reported to them";
   if (a.link != b.link) return fmt::format("links, '{}' and '{}'", a.link, b.link);
   return "";
@@ -140,7 +140,7 @@ Status SessionImpl::restore(std::span<const ByteView> states, Lost lost) {
     SavedHead head;
     ResidualStore::Map saved;
     TITHE_TRY(load(states[i], head, saved));
-    if (head.world > kMostRanks) return {Code::kCorrupt, "these bytes are not a saved state of a session"};
+    if (head.world > kMaxRanks) return {Code::kCorrupt, "these bytes are not a saved state of a session"};
     const std::string name = head.name(head.rank);
     if (!given.emplace(name, i).second)
       return {Code::kInvalid,

@@ -107,7 +107,7 @@ std::string SessionImpl::plan_text() const {
   if (!plan_.link_given() && !plan_.link().empty())
     out += fmt::format(
         "links of {:.4g} Gbit/s, as reported by the drivers of all ranks; link= overrides this rate\n",
-        8e-9 * plan_.choices().usual().link.bytes_per_second);
+        8e-9 * plan_.choices().defaults().link.bytes_per_second);
   for (std::size_t i = 0; i < layouts_.entries().size(); ++i) {
     const Unit& unit = layouts_.entries()[i]->unit();
     std::vector<PlanTensor> tensors;

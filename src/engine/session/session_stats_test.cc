@@ -35,7 +35,7 @@ Status round_of(Session& session, std::vector<float>& large, std::vector<float>&
   return session.commit();
 }
 
-TEST(Norms, AreTakenInTheFirstRoundsAndThenEverySoMany) {
+TEST(Norms, AreMeasuredInTheFirstRoundsAndThenPeriodically) {
   std::vector<std::uint64_t> due;
   const engine::Norms norms(100);
   for (std::uint64_t k = 1; k <= 300; ++k)
@@ -45,7 +45,7 @@ TEST(Norms, AreTakenInTheFirstRoundsAndThenEverySoMany) {
   for (std::uint64_t k = 0; k <= 300; ++k) EXPECT_FALSE(never.due(k));
 }
 
-TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
+TEST(SessionStats, NormsAreOfTheGradientAndOfTheNewResidual) {
   constexpr std::size_t kLarge = 8000, kSmall = 16;
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1"});
   ranks.each([&](Rank r) {
@@ -78,7 +78,7 @@ TEST(SessionStats, NormsAreOfTheGradientAsItCameAndOfWhatIsUnsentAfterIt) {
   });
 }
 
-TEST(SessionStats, ARoundThatIsDroppedIsNotMeasured) {
+TEST(SessionStats, ADroppedRoundIsNotMeasured) {
   Ranks ranks(open_loop(2), {.codec = "fp8", .measure = 1});
   ranks.each([&](Rank r) {
     std::vector<float> large = wave(8000, r), small = wave(16, r);
@@ -96,7 +96,7 @@ TEST(SessionStats, ARoundThatIsDroppedIsNotMeasured) {
   });
 }
 
-TEST(SessionStats, SideTensorsAreCountedApartFromGradients) {
+TEST(SessionStats, SideTensorsAreCountedSeparately) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1"});
   ranks.each([&](Rank r) {
     std::vector<float> gradient = wave(8000, r), squares(8000, 400.0F);
@@ -119,7 +119,7 @@ TEST(SessionStats, SideTensorsAreCountedApartFromGradients) {
   });
 }
 
-TEST(SessionStats, HalvesAreMeasuredAsTheirValues) {
+TEST(SessionStats, HalfTypesAreMeasuredByValue) {
   std::vector<std::uint16_t> bf16, fp16;
   const std::vector<float> values = {1.0F, -2.0F, 0.5F, 4.0F};
   for (const float v : values) {

@@ -22,12 +22,12 @@
 namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
-std::atomic<std::int64_t> g_held{0};        // bytes
-std::atomic<std::size_t> g_most{SIZE_MAX};  // bytes: larger allocations fail
+std::atomic<std::int64_t> g_held{0};                  // bytes
+std::atomic<std::size_t> g_max_allocation{SIZE_MAX};  // bytes: larger allocations fail
 
 void* allocate(std::size_t n, std::size_t align) {
   if (g_counting) ++g_allocations;
-  if (n > g_most) throw std::bad_alloc();
+  if (n > g_max_allocation) throw std::bad_alloc();
   void* p =
       align == 0 ? std::malloc(n > 0 ? n : 1) : std::aligned_alloc(align, (n + align - 1) / align * align);
   if (p == nullptr) throw std::bad_alloc();
@@ -50,7 +50,7 @@ void release(void* p) {
 namespace tithe {
 
 std::int64_t testing::allocated_bytes() { return g_held; }
-void testing::limit_allocations(std::size_t bytes) { g_most = bytes; }
+void testing::limit_allocations(std::size_t bytes) { g_max_allocation = bytes; }
 
 namespace {
 
@@ -177,7 +177,7 @@ TEST(Session, MomentumFollowsItsDefinition) {
 }
 
 // The residual decays every round; a sent value is sent undecayed.
-TEST(Session, DecayForgetsAPartOfWhatWaits) {
+TEST(Session, DecayReducesTheResidualEveryRound) {
   Ranks ranks(open_loop(2),
               {.codec = "topk:ratio=0.5,feedback=decay,beta=0.25", .strategy = "gather", .min_values = 0});
   ranks.each([&](Rank r) {
@@ -194,7 +194,7 @@ TEST(Session, DecayForgetsAPartOfWhatWaits) {
   });
 }
 
-TEST(Session, MomentumReachesTensorsThatTravelRaw) {
+TEST(Session, MomentumAppliesToUncompressedTensors) {
   Ranks ranks(open_loop(2), {.codec = "topk:ratio=0.1,feedback=momentum,mu=0.5", .min_values = 1000});
   ranks.each([&](Rank r) {
     for (const float want : {2.0F, 3.0F, 3.5F}) {
@@ -232,7 +232,7 @@ TEST(Session, ResidualsFollowTheirKeys) {
     }
 }
 
-TEST(Session, AKeyOfTheOpenRoundIsRefusedUntilItIsCommitted) {
+TEST(Session, AKeyIsRefusedTwiceInARound) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
     for (int step = 0; step < 3; ++step) {
@@ -252,7 +252,7 @@ TEST(Session, AKeyOfTheOpenRoundIsRefusedUntilItIsCommitted) {
   });
 }
 
-TEST(Session, RefusesWhatMakesNoSense) {
+TEST(Session, RefusesInvalidOptionsAndCalls) {
   const auto refused = [](const SessionOptions& o) {
     return Session::open(std::move(open_loop(1)[0]), o).status();
   };
@@ -369,7 +369,7 @@ TEST(Session, steady_rounds_allocate_nothing) {
   }
 }
 
-TEST(Session, SteadyRoundsAllocateNothingWhileTheyAreTraced) {
+TEST(Session, SteadyRoundsAllocateNothingWhileTracing) {
   for (const int lanes : {0, 2}) {
     int least = 1;
     for (int attempt = 0; attempt < 5 && least > 0; ++attempt)

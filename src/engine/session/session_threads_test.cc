@@ -34,7 +34,7 @@ Result<Ticket> hand_over(Session& session, std::string_view key, Floats& values)
 }
 
 // Without lanes the waiting callers do the work: of two that wait at once, only one may run it at a time.
-TEST(Session, ThreadsThatWaitAtOnceTakeTurns) {
+TEST(Session, ConcurrentWaitsShareTheWork) {
   for (const int lanes : {0, 1}) {
     Ranks ranks(open_loop(2), {.codec = "onebit", .lanes = lanes, .min_values = 0});
     ranks.each([&](Rank r) {
@@ -59,7 +59,7 @@ TEST(Session, ThreadsThatWaitAtOnceTakeTurns) {
 }
 
 // Each key once per round, whichever thread is first. Callers must use the same order of threads on all ranks.
-TEST(Session, TwoThreadsThatHandOverTheSameTensorAtOnceAreToldSo) {
+TEST(Session, ConcurrentHandOversOfATensorAreRefusedExceptOne) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
     for (int round = 0; round < 10; ++round) {
@@ -81,7 +81,7 @@ TEST(Session, TwoThreadsThatHandOverTheSameTensorAtOnceAreToldSo) {
 }
 
 // A refused call must not add its layout: otherwise ranks would differ in the round in which they added it.
-TEST(Session, ARefusedBucketIsNotRemembered) {
+TEST(Session, ARefusedBucketLeavesNoLayout) {
   Ranks ranks(open_loop(2), {.codec = "fp32"});
   ranks.each([&](Rank r) {
     Floats a = wave(3000, r, 0), b = wave(3000, r, 0);
@@ -101,13 +101,13 @@ TEST(Session, ARefusedBucketIsNotRemembered) {
 
 // Such a bucket would belong to this round or the next, depending on timing, so ranks could differ.
 TEST(Session, HandingOverDuringACommitIsRefused) {
-  std::atomic<bool> ends{false}, told{false};
+  std::atomic<bool> ends{false}, refused{false};
   Ranks ranks(open_loop(2), {.codec = "fp32"}, [&](Rank r, SessionOptions& mine) {
     if (r == 0) mine.interrupted = [&] { return ends = true, false; };
   });
   ranks.each([&](Rank r) {
     Floats a = wave(3000, r, 0), b = wave(3000, r, 0);
-    while (r == 1 && !told) std::this_thread::yield();
+    while (r == 1 && !refused) std::this_thread::yield();
     ASSERT_TRUE(hand_over(ranks[r], "a", a).ok());
     std::thread other([&] { EXPECT_TRUE(ranks[r].commit().ok()); });
     if (r == 0) {
@@ -116,7 +116,7 @@ TEST(Session, HandingOverDuringACommitIsRefused) {
       EXPECT_EQ(s.code(), Code::kInvalid);
       EXPECT_TRUE(testing::has(s.what(), "commit() of round 0 is running on another thread")) << text(s);
       EXPECT_TRUE(same_bits(b, wave(3000, 0, 0)));
-      told = true;
+      refused = true;
     }
     other.join();
     ASSERT_TRUE(hand_over(ranks[r], "b", b).ok());
@@ -140,7 +140,7 @@ struct Ends {
   }
 };
 
-TEST(Session, asked) {
+TEST(Session, polled) {
   for (const int lanes : {0, 1}) {
     Ends ends[2];
     std::atomic<bool> looked{false};
@@ -189,7 +189,7 @@ TEST(Session, asked) {
 }
 
 // A ticket without a waiting caller is reported at the end of the session.
-TEST(Session, TicketsThatNobodyWaitsForEndWithTheSession) {
+TEST(Session, TicketsWithoutAWaiterAreReportedAtTheEnd) {
   for (const int lanes : {0, 1}) {
     Status how;
     int calls = 0;

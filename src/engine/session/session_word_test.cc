@@ -100,11 +100,9 @@ void commit_returns(Fate fate) {
   EXPECT_FALSE(helped) << "commit() did not return by itself";
 }
 
-TEST(SessionWord, APeerThatGoesIsNotWaitedFor) { commit_returns(Fate::kPeerGoes); }
-TEST(SessionWord, APeerThatCannotBeToldIsNotWaitedFor) { commit_returns(Fate::kSendFails); }
-TEST(SessionWord, APeerThatTakesNothingIsWaitedForWhileItsSilenceWouldBe) {
-  commit_returns(Fate::kNeverTaken);
-}
+TEST(SessionWord, CommitDoesNotWaitForAPeerThatLeft) { commit_returns(Fate::kPeerGoes); }
+TEST(SessionWord, CommitDoesNotWaitIfTheDoneMessageCannotBeSent) { commit_returns(Fate::kSendFails); }
+TEST(SessionWord, CommitReturnsIfAPeerStalls) { commit_returns(Fate::kNeverTaken); }
 
 }  // namespace
 }  // namespace tithe

@@ -59,7 +59,7 @@ TEST(ShardedSession, AReduceScatterAveragesTheRangeOfItsOwner) {
   });
 }
 
-TEST(ShardedSession, AnAllGatherGivesAllRangesAndDividesNothing) {
+TEST(ShardedSession, AnAllGatherReturnsAllRangesUndivided) {
   Ranks ranks(open_loop(3), with("fp32"));
   ranks.each([&](Rank r) {
     Floats v(7, -1.0F);
@@ -72,7 +72,7 @@ TEST(ShardedSession, AnAllGatherGivesAllRangesAndDividesNothing) {
   });
 }
 
-TEST(ShardedSession, EqualBoundsAreThoseOfTorchChunk) {
+TEST(ShardedSession, EqualBoundsMatchTorchChunk) {
   EXPECT_EQ(equal_bounds(7, 0, 3), (Cuts{0, 3, 6, 7}));
   EXPECT_EQ(equal_bounds(5, 0, 4), (Cuts{0, 2, 4, 5, 5}));
   EXPECT_EQ(equal_bounds(20, 4, 4), (Cuts{0, 8, 16, 20, 20}));
@@ -98,7 +98,7 @@ TEST(ShardedSession, TypesOf16Bits) {
 
 // Ring adds partial sums, and clipping and Nesterov momentum change gradients: the ranges of other owners must not
 // change.
-TEST(ShardedSession, RangesOfOthersStayAsTheyAre) {
+TEST(ShardedSession, RangesOfOtherOwnersAreUnchanged) {
   for (const char* codec : {"fp32:clip=1", "topk:ratio=0.5,feedback=momentum,nesterov=on,mask=off", "fp8"})
     for (const char* strategy : {"ring", "hosts", "auto"}) {
       SessionOptions o = with(codec);
@@ -122,7 +122,7 @@ TEST(ShardedSession, RangesOfOthersStayAsTheyAre) {
 }
 
 // A round can have buckets of all kinds; a value that is not finite in one of them drops the whole round.
-TEST(ShardedSession, KindsMixInARound) {
+TEST(ShardedSession, ARoundCanContainAllKinds) {
   Ranks ranks(open_loop(2), with("fp8"));
   for (const bool poisoned : {false, true, false})
     ranks.each([&](Rank r) {
@@ -146,16 +146,18 @@ TEST(ShardedSession, WrongCallsAreRefusedAndNothingIsWritten) {
   Ranks ranks(open_loop(2), with("fp8"));
   Session& session = ranks[0];
   Floats v = ramp(10, 0);
-  const auto said = [&](RoundKind kind, const Cuts& bounds) {
+  const auto bounds_error = [&](RoundKind kind, const Cuts& bounds) {
     const Status s = refusal(session, kind, {.key = "w", .data = v.data(), .n = 10, .bounds = bounds});
     EXPECT_EQ(s.code(), Code::kInvalid);
     EXPECT_EQ(v, ramp(10, 0));
     return s.what();
   };
-  EXPECT_EQ(said(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3 bounds, from 0 to 10");
-  EXPECT_EQ(said(kScatter, {0, 5, 9}), "tensor 'w' has bounds from 0 to 9; bounds must go from 0 to 10");
-  EXPECT_EQ(said(kGather, {1, 5, 10}), "tensor 'w' has bounds from 1 to 10; bounds must go from 0 to 10");
-  EXPECT_EQ(said(RoundKind::kAllReduce, {0, 5, 10}),
+  EXPECT_EQ(bounds_error(kScatter, {0, 10}), "tensor 'w' has 2 bounds: 2 ranks need 3 bounds, from 0 to 10");
+  EXPECT_EQ(bounds_error(kScatter, {0, 5, 9}),
+            "tensor 'w' has bounds from 0 to 9; bounds must go from 0 to 10");
+  EXPECT_EQ(bounds_error(kGather, {1, 5, 10}),
+            "tensor 'w' has bounds from 1 to 10; bounds must go from 0 to 10");
+  EXPECT_EQ(bounds_error(RoundKind::kAllReduce, {0, 5, 10}),
             "tensor 'w' has bounds: pass bounds only to reduce_scatter and all_gather");
   Ranks three(open_loop(3), with("fp8"));
   const Cuts falls = {0, 7, 5, 10};
@@ -163,7 +165,7 @@ TEST(ShardedSession, WrongCallsAreRefusedAndNothingIsWritten) {
             "tensor 'w' has bound 5 after bound 7; bounds must not decrease");
 }
 
-TEST(ShardedSession, AKeyIsOfOneKind) {
+TEST(ShardedSession, AKeyHasOneKind) {
   Ranks ranks(open_loop(2), with("onebit"));
   ranks.each([&](Rank r) {
     Floats v = ramp(10, r);
@@ -178,7 +180,7 @@ TEST(ShardedSession, AKeyIsOfOneKind) {
   });
 }
 
-TEST(ShardedSession, CodecsAndSessionsThatCannotServeAreRefusedByName) {
+TEST(ShardedSession, UnsupportedCodecsAndOptionsAreRefusedByName) {
   const auto refused = [](const SessionOptions& o, RoundKind kind) {
     Ranks ranks(open_loop(2), o);
     Floats v = ramp(100, 0);
@@ -206,7 +208,7 @@ TEST(ShardedSession, CodecsAndSessionsThatCannotServeAreRefusedByName) {
 }
 
 // If ranks differ in the kind or in the bounds, they detect it before any result is written.
-TEST(ShardedSession, RanksThatDifferAreNamed) {
+TEST(ShardedSession, ADifferingRankIsNamed) {
   for (const bool in_kind : {true, false}) {
     Ranks ranks(open_loop(3), with("fp8"));
     ranks.each([&](Rank r) {
@@ -223,7 +225,7 @@ TEST(ShardedSession, RanksThatDifferAreNamed) {
 }
 
 // The default residual: none for an unbiased codec, and none in an all-gather.
-TEST(ShardedSession, FeedbackByDefaultAndAsAsked) {
+TEST(ShardedSession, FeedbackByDefaultAndIfRequested) {
   const auto left = [](const std::string& codec, RoundKind kind) {
     Ranks ranks(open_loop(2), with(codec));
     bool any = false;
@@ -254,14 +256,14 @@ TEST(ShardedSession, FeedbackByDefaultAndAsAsked) {
   EXPECT_FALSE(left("topk:ratio=0.1,feedback=momentum", kGather)) << "momentum applies to gradients only";
 }
 
-TEST(ShardedSession, AStatesFeedbackThatWasAskedForIsReadBack) {
+TEST(ShardedSession, RequestedFeedbackRoundTripsThroughTheSpec) {
   EXPECT_EQ(to_string(*parse_spec("qsgd:feedback=residual")), "qsgd:feedback=residual");
   EXPECT_EQ(to_string(*parse_spec("qsgd")), "qsgd");
   EXPECT_EQ(*parse_spec(to_string(*parse_spec("fp8:feedback=residual"))),
             *parse_spec("fp8:feedback=residual"));
 }
 
-TEST(ShardedSession, ARoundIsTakenBack) {
+TEST(ShardedSession, ARoundCanBeUndone) {
   SessionOptions o = with("onebit:feedback=residual");
   o.undo = true;
   Ranks ranks(open_loop(2), o);
@@ -287,7 +289,7 @@ TEST(ShardedSession, ARoundIsTakenBack) {
 }
 
 // A rank resumes in a world of other ranks, where it owns another range: its residual of the old range stays with it.
-TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
+TEST(ShardedSession, ResidualsOfAnAllGatherSurviveAChangeOfOwners) {
   SessionOptions o = with("onebit:feedback=residual");
   o.members = {"a", "b", "c"};
   std::vector<std::vector<std::uint8_t>> states(3);
@@ -322,7 +324,7 @@ TEST(ShardedSession, DebtsOfAnAllGatherOutliveAChangeOfOwners) {
 }
 
 // Choices change for layouts of all kinds; choices that a kind cannot use are refused by all ranks.
-TEST(ShardedSession, ChoicesChange) {
+TEST(ShardedSession, ChoicesCanChange) {
   Ranks ranks(open_loop(2), with("onebit"));
   const auto go = [&](int round) {
     ranks.each([&](Rank r) {
@@ -348,7 +350,7 @@ TEST(ShardedSession, ChoicesChange) {
   EXPECT_EQ(kept, Floats(1000)) << "the residual must be sent";
 }
 
-TEST(ShardedSession, ThePlanSaysTheKind) {
+TEST(ShardedSession, ThePlanContainsTheKind) {
   SessionOptions o = with("fp8");
   o.hosts = "2x2";
   Ranks ranks(open_loop(4), o);
@@ -361,7 +363,7 @@ TEST(ShardedSession, ThePlanSaysTheKind) {
 }
 
 // Each byte crosses between two hosts once.
-TEST(ShardedSession, OnHostsABlockCrossesOnce) {
+TEST(ShardedSession, ABlockCrossesBetweenHostsOnce) {
   for (const RoundKind kind : {kScatter, kGather}) {
     SessionOptions o = with("fp32");
     o.hosts = "2x2";
@@ -386,7 +388,7 @@ TEST(ShardedSession, OnHostsABlockCrossesOnce) {
   }
 }
 
-TEST(ShardedSession, TheCAbi) {
+TEST(ShardedSession, TheCInterface) {
   tithe_transport* transports[2];
   ASSERT_EQ(tithe_open_loop(2, transports, nullptr), TITHE_OK);
   std::vector<std::thread> threads;

@@ -106,7 +106,7 @@ void StragglerProxy::run() {
 // Runs a round with zeros as gradients; the results replace the zeros.
 Status StragglerProxy::play(Round& round) {
   std::vector<Ticket> tickets;
-  for (const Bucket& shapes : usual_) {  // no other thread changes it while proxy_runs_ is set
+  for (const Bucket& shapes : last_shapes_) {  // no other thread changes it while proxy_runs_ is set
     auto& results = round.results.emplace_back();
     std::vector<Tensor> bucket;
     for (const Shape& s : shapes) {
@@ -151,7 +151,7 @@ Result<Ticket> StragglerProxy::sync(std::span<const Tensor> bucket, const Origin
     const Result<Ticket> ticket = session_.sync(bucket, origin, kind);
     if (ticket.ok()) {
       open_ = true;
-      now_.push_back(shape_of(bucket));
+      open_shapes_.push_back(shape_of(bucket));
     }
     return ticket;
   }
@@ -166,7 +166,7 @@ Result<Ticket> StragglerProxy::sync(std::span<const Tensor> bucket, const Origin
 Result<Ticket> StragglerProxy::take(std::span<const Tensor> bucket) {
   TITHE_TRY(check_bucket(bucket, RoundKind::kAllReduce, session_.member().world));
   Round& round = missed_.front();
-  if (round.taken == round.results.size() || shape_of(bucket) != usual_[round.taken])
+  if (round.taken == round.results.size() || shape_of(bucket) != last_shapes_[round.taken])
     return Status(
         Code::kInvalid,
         fmt::format("round {} continued without this rank, and its bucket {} had another layout: stragglers "
@@ -225,8 +225,8 @@ Status StragglerProxy::commit() {
   }
   late_.clear();
   open_ = false;
-  settled_ = now_ == usual_;
-  usual_ = std::exchange(now_, {});
+  settled_ = open_shapes_ == last_shapes_;
+  last_shapes_ = std::exchange(open_shapes_, {});
   dropped_ = session_.last_round_dropped();
   ++rounds_;
   kick();

@@ -93,13 +93,13 @@ class StragglerProxy final : public SessionCalls {
   mutable std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
   bool stop_ = false, disabled_ = false;
-  bool proxy_runs_ = false;          // the proxy runs a round
-  std::uint64_t proxy_round_ = 0;    // the number of that round
-  bool open_ = false;                // the program's own round is open
-  std::uint64_t rounds_ = 0;         // ended rounds, by either owner
-  std::uint64_t proxied_ = 0;        // rounds that the proxy ran
-  std::vector<Bucket> usual_, now_;  // of the last round; of the open round
-  bool settled_ = false;             // the last two rounds of the program had the same buckets
+  bool proxy_runs_ = false;                        // the proxy runs a round
+  std::uint64_t proxy_round_ = 0;                  // the number of that round
+  bool open_ = false;                              // the program's own round is open
+  std::uint64_t rounds_ = 0;                       // ended rounds, by either owner
+  std::uint64_t proxied_ = 0;                      // rounds that the proxy ran
+  std::vector<Bucket> last_shapes_, open_shapes_;  // of the last round; of the open round
+  bool settled_ = false;                           // the last two rounds of the program had the same buckets
   std::deque<Round> missed_;
   std::set<Ticket> late_;  // tickets of the proxy's rounds, not waited for
   bool dropped_ = false;   // of the program's last round

@@ -125,7 +125,7 @@ TEST(Session, proxied) {
 }
 
 // At most one rank is missing, and at most for `without` rounds in a row: then all ranks are waited for.
-TEST(StragglerProxy, Bounded) {
+TEST(StragglerProxy, bounded_by_ranks_and_without) {
   Ranks ranks(open_loop(3), options_of("topk:ratio=0.1", "gather", "share=0.01,without=1"), first_is_patient);
   ranks.each([&](Rank r) {
     for (int round = 0; round < 3; ++round) {
@@ -170,7 +170,7 @@ TEST(StragglerProxy, Bounded) {
 
 // Saved states of all ranks are of one round: no proxy runs around every level-th round, and a rank with stored
 // results has no state.
-TEST(StragglerProxy, LevelAndWhole) {
+TEST(StragglerProxy, level_and_whole_states_are_of_one_round) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "server", "share=0.01,without=4,level=6"),
               first_is_patient);
   std::atomic<int> first_has{0};
@@ -207,7 +207,7 @@ TEST(StragglerProxy, LevelAndWhole) {
 
 // All ranks drop a round that is not finite, including the late rank. A late gradient that is not finite is dropped
 // with a message.
-TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
+TEST(StragglerProxy, non_finite_late_gradients_are_dropped) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};
   std::vector<Floats> last(2);
@@ -234,7 +234,7 @@ TEST(StragglerProxy, NothingThatIsNotFiniteIsOwed) {
 
 // If another rank leaves, a rank that is behind still gets the stored results, and then the error that names the
 // rank.
-TEST(StragglerProxy, ResultsThatWaitOutliveTheSession) {
+TEST(StragglerProxy, stored_results_are_delivered_after_a_failure) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::vector<std::vector<Floats>> seen(2);
   std::atomic<bool> gone{false};
@@ -260,7 +260,7 @@ TEST(StragglerProxy, ResultsThatWaitOutliveTheSession) {
 }
 
 // Refused: another bucket than in the proxy's round, fewer buckets, and options that require a rank's own gradient.
-TEST(StragglerProxy, WhatCannotBeIsRefusedByName) {
+TEST(StragglerProxy, differing_buckets_and_unsupported_options_are_refused) {
   Ranks ranks(open_loop(2), options_of("topk:ratio=0.1", "gather", "share=0.01,without=2"), first_is_patient);
   std::atomic<int> first_has{0};
   ranks.each([&](Rank r) {

@@ -12,7 +12,7 @@
 namespace tithe::engine {
 namespace {
 
-constexpr std::uint32_t kMostWithout = 64;  // the most stored results per rank
+constexpr std::uint32_t kMaxWithout = 64;  // the most stored results per rank
 
 Status not_straggling(std::string_view text) {
   return {Code::kInvalid,
@@ -20,7 +20,7 @@ Status not_straggling(std::string_view text) {
                       "the median), optionally followed by ,without=4,ranks=1,level=100: the most rounds in "
                       "a row without a rank (1 to {}), the most ranks missing at once, and the interval of "
                       "rounds at which all ranks wait for each other",
-                      printable(text, 80), kMostWithout)};
+                      printable(text, 80), kMaxWithout)};
 }
 // The number, or nullopt if the text is not a number in least .. most, or not whole where `whole` requires it.
 
@@ -44,7 +44,7 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
     std::optional<double>* into;
     double least, most;
   } known[] = {{"share", &share, 0.01, 1000},
-               {"without", &without, 1, kMostWithout},
+               {"without", &without, 1, kMaxWithout},
                {"ranks", &ranks, 1, 1 << 16},
                {"level", &level, 3, 1e9}};
   for (const auto& [name, value] : settings_in(text)) {
@@ -60,8 +60,8 @@ Result<Stragglers> parse_stragglers(std::string_view text) {
                     .level = static_cast<std::uint32_t>(level.value_or(0))};
 }
 
-Status check_stragglers(const Stragglers& asked, const SessionOptions& options) {
-  if (!asked.proxied()) return {};
+Status check_stragglers(const Stragglers& stragglers, const SessionOptions& options) {
+  if (!stragglers.proxied()) return {};
   const auto refused = [](Code code, std::string_view what) {
     return Status(code, fmt::format("stragglers with without=: {}", what));
   };
@@ -81,8 +81,8 @@ Status check_stragglers(const Stragglers& asked, const SessionOptions& options) 
   return {};
 }
 
-Status check_stragglers(const Stragglers& asked, const Choices& choices) {
-  if (!asked.proxied()) return {};
+Status check_stragglers(const Stragglers& stragglers, const Choices& choices) {
+  if (!stragglers.proxied()) return {};
   for (const Choice& c : choices.all()) {
     const Codec& codec = *c.spec.codec;
     const FeedbackPolicy& feedback = c.spec.feedback;
@@ -129,7 +129,7 @@ bool StragglerDetector::take(std::span<const std::uint64_t> away_ns) {
   const auto more = static_cast<double>(late.own_ns - *median);
   late.share = more / static_cast<double>(std::max<std::uint64_t>(*median, 1));
   const bool counts =
-      late.share >= share_ && more >= static_cast<double>(std::chrono::nanoseconds(kLeastLate).count());
+      late.share >= share_ && more >= static_cast<double>(std::chrono::nanoseconds(kMinLate).count());
   found_ = counts ? late : Straggler{};
   std::ranges::fill(sums_, Sum{});
   rounds_ = 0;

@@ -3,7 +3,7 @@
 // Stragglers are ranks whose programs hand over their buckets later than other ranks. At the end of a round every
 // rank reports the time that its program spent outside of the session, so all ranks detect the same straggler.
 //
-//   certain   a straggler is late over kLateWindow rounds, and by at least kLeastLate
+//   certain   a straggler is late over kLateWindow rounds, and by at least kMinLate
 //   common    a delay that all ranks have at once, such as an evaluation, counts for no rank
 #include <cstdint>
 #include <span>
@@ -32,8 +32,8 @@ struct Stragglers {
 };
 Result<Stragglers> parse_stragglers(std::string_view text);
 // kInvalid or kUnsupported, with the option that requires a rank's own gradient.
-Status check_stragglers(const Stragglers& asked, const SessionOptions& options);
-Status check_stragglers(const Stragglers& asked, const Choices& choices);
+Status check_stragglers(const Stragglers& stragglers, const SessionOptions& options);
+Status check_stragglers(const Stragglers& stragglers, const Choices& choices);
 
 struct Straggler {
   Rank rank = Status::kNoPeer;  // kNoPeer: no straggler

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
 
-TEST(Stragglers, AreReadAndRefused) {
+TEST(Stragglers, OptionIsParsedAndInvalidTextsAreRefused) {
   EXPECT_EQ(parse_stragglers("off")->share, 0);
   const Result<Stragglers> all = parse_stragglers("share=0.5,without=3,ranks=2,level=10");
   ASSERT_TRUE(all.ok());
@@ -34,7 +34,7 @@ Straggler after(StragglerDetector& detector, const std::vector<std::vector<std::
   return detector.found();
 }
 
-TEST(Stragglers, OneIsNamedWithWhatItCosts) {
+TEST(Stragglers, AStragglerIsNamedWithItsCost) {
   StragglerDetector detector(0.25, 3);
   Straggler late = after(detector, {{100 * kMs, 110 * kMs, 150 * kMs}});
   EXPECT_EQ(late.rank, 2);
@@ -48,10 +48,10 @@ TEST(Stragglers, OneIsNamedWithWhatItCosts) {
       << "a delay of a tenth is below the threshold";
 }
 
-TEST(Stragglers, NobodyIsLateWhereAllAreOrByNoise) {
+TEST(Stragglers, NoRankIsLateIfAllAreOrByNoise) {
   StragglerDetector detector(0.25, 4);
   EXPECT_EQ(after(detector, {{9'000 * kMs, 9'000 * kMs, 9'000 * kMs, 9'000 * kMs}}).rank, Status::kNoPeer);
-  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than kLeastLate";
+  EXPECT_EQ(after(detector, {{kMs, kMs, kMs, 4 * kMs}}).rank, Status::kNoPeer) << "less than kMinLate";
   EXPECT_EQ(after(detector, {{0, 0, 0, 0}}).rank, Status::kNoPeer);
   StragglerDetector off(0, 2), alone(0.25, 1);
   const std::array<std::uint64_t, 2> two{0, 1000 * kMs};

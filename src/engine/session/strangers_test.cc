@@ -69,7 +69,7 @@ std::vector<std::uint8_t> forged_farewell(Tags* tags) {
 }
 
 // An untagged or wrongly tagged message must not end the job or blame rank 1.
-TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
+TEST(Strangers, a_forged_farewell_is_ignored) {
   Tags other_job(Secret{8}, 1);
   bool done = false;
   Ranks ranks(tapped(kKey,
@@ -97,7 +97,7 @@ TEST(Strangers, a_forged_farewell_is_refused_and_ends_nobodys_job) {
 constexpr std::size_t kAtKind = 26;  // docs/reference/format.md: phase
 
 // The k-th control message of rank 1 to rank 0 has a flipped bit. Its tag is invalid, so rank 0 must ignore it. The
-// next message with a count (Report::told) shows that one is missing.
+// next message with a count (Report::messages_sent) shows that one is missing.
 class Damages final : public testing::ForwardingTransport {
  public:
   Damages(std::unique_ptr<Transport> line, int which) : ForwardingTransport(std::move(line)), which_(which) {}
@@ -116,7 +116,7 @@ class Damages final : public testing::ForwardingTransport {
   std::vector<std::uint8_t> changed_;
 };
 
-TEST(Strangers, a_control_message_that_comes_damaged_is_missed_by_the_next_one) {
+TEST(Strangers, a_damaged_control_message_is_detected_by_the_count_of_the_next) {
   SessionOptions soon = options();
   soon.timeout = std::chrono::milliseconds(2000);
   soon.patience = std::chrono::minutes(5);
@@ -138,7 +138,7 @@ TEST(Strangers, a_control_message_that_comes_damaged_is_missed_by_the_next_one) 
 }
 
 // A message that arrives twice counts once: a repeated card is not the card of the next layout.
-TEST(Strangers, a_replayed_control_message_is_not_heard) {
+TEST(Strangers, a_replayed_control_message_is_ignored) {
   Ranks ranks(tapped(kKey,
                      [&](Transport& line, Channel channel, ByteView bytes) {
                        if (channel != 0) return;
@@ -185,7 +185,7 @@ TEST(Strangers, a_replayed_frame_is_refused) {
   }
 }
 
-TEST(Strangers, a_forged_frame_ends_the_job_in_nobodys_name) {
+TEST(Strangers, a_forged_frame_ends_the_job_without_naming_a_rank) {
   bool done = false;
   Ranks ranks(tapped(kKey,
                      [&](Transport& line, Channel channel, ByteView bytes) {
@@ -205,7 +205,7 @@ TEST(Strangers, a_forged_frame_ends_the_job_in_nobodys_name) {
   });
 }
 
-TEST(Strangers, a_frame_without_measure_ends_the_job_in_nobodys_name) {
+TEST(Strangers, an_oversized_frame_ends_the_job_without_naming_a_rank) {
   bool done = false;
   const std::vector<std::uint8_t> huge(100'000);
   Ranks ranks(tapped(kKey,
@@ -222,7 +222,7 @@ TEST(Strangers, a_frame_without_measure_ends_the_job_in_nobodys_name) {
   });
 }
 
-TEST(Strangers, authenticate_is_one_of_its_words) {
+TEST(Strangers, an_unknown_value_of_authenticate_is_refused) {
   SessionOptions o = options();
   o.authenticate = "maybe";
   const Status s = Session::open(std::move(open_loop(1)[0]), o).status();
@@ -230,7 +230,7 @@ TEST(Strangers, authenticate_is_one_of_its_words) {
   EXPECT_NE(s.what().find("auto, headers or payloads"), std::string::npos) << s.what();
 }
 
-TEST(Strangers, ranks_that_differ_in_authenticate_are_named) {
+TEST(Strangers, a_rank_that_differs_in_authenticate_is_named) {
   SessionOptions o = options();
   Ranks ranks(open_loop(2, kKey), o,
               [](Rank r, SessionOptions& mine) { mine.authenticate = r == 0 ? "payloads" : "headers"; });

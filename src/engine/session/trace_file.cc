@@ -56,11 +56,11 @@ class Descriptor {
 };
 
 // The number of sessions of this rank in this process that have used this name, including this one.
-int count_session(const std::string& asked, int rank) {
+int count_session(const std::string& pattern, int rank) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, int> counts;
   const std::lock_guard lock(mutex);
-  return ++counts[{asked, rank}];
+  return ++counts[{pattern, rank}];
 }
 
 // The same on all ranks. Reveals nothing about the key.
@@ -79,22 +79,22 @@ std::string host_name() {
 
 }  // namespace
 
-std::string trace_path(const std::string& asked, int rank, int session) {
+std::string trace_path(const std::string& pattern, int rank, int session) {
   const std::string later = session > 1 ? fmt::format(".{}", session) : "";
-  if (const std::size_t at = asked.find(kRank); at != std::string::npos)
-    return std::string(asked).replace(at, kRank.size(), fmt::format("{}{}", rank, later));
-  const std::size_t folder = asked.rfind('/');
+  if (const std::size_t at = pattern.find(kRank); at != std::string::npos)
+    return std::string(pattern).replace(at, kRank.size(), fmt::format("{}{}", rank, later));
+  const std::size_t folder = pattern.rfind('/');
   const std::size_t first = folder == std::string::npos ? 0 : folder + 1;
-  std::size_t ending = asked.rfind('.');
+  std::size_t ending = pattern.rfind('.');
   // ".trace" is a name, not an extension
-  if (ending == std::string::npos || ending <= first) ending = asked.size();
-  return std::string(asked).insert(ending, fmt::format("{}.rank{}", later, rank));
+  if (ending == std::string::npos || ending <= first) ending = pattern.size();
+  return std::string(pattern).insert(ending, fmt::format("{}.rank{}", later, rank));
 }
 
-Result<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& asked, const Transport& transport,
+Result<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& pattern, const Transport& transport,
                                                    std::uint64_t run) {
   const int rank = transport.rank();
-  std::string path = trace_path(asked, rank, count_session(asked, rank));
+  std::string path = trace_path(pattern, rank, count_session(pattern, rank));
   struct stat there {};
   if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
     return Status(Code::kIo, fmt::format("trace {}: is not a regular file: set TITHE_TRACE to a file", path));

@@ -18,9 +18,9 @@ namespace tithe::engine {
 
 class TraceFile {
  public:
-  // `asked` contains {rank}; without it, ".rank0" is inserted before the extension. Further sessions of a rank in
+  // `pattern` contains {rank}; without it, ".rank0" is inserted before the extension. Further sessions of a rank in
   // this process get ".2" and so on before that. kIo: the folder does not exist or is not writable.
-  static Result<std::unique_ptr<TraceFile>> open(const std::string& asked, const Transport& transport,
+  static Result<std::unique_ptr<TraceFile>> open(const std::string& pattern, const Transport& transport,
                                                  std::uint64_t run);
 
   const std::string& path() const { return path_; }
@@ -34,6 +34,6 @@ class TraceFile {
   std::optional<std::size_t> written_;  // number of events in the file
 };
 
-std::string trace_path(const std::string& asked, int rank, int session);
+std::string trace_path(const std::string& pattern, int rank, int session);
 
 }  // namespace tithe::engine

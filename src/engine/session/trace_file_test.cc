@@ -55,7 +55,7 @@ Status round_of(Session& session, std::vector<float>& v) {
   return session.commit();
 }
 
-TEST(TraceFile, IsNamedByItsRank) {
+TEST(TraceFile, PathsContainTheRank) {
   EXPECT_EQ(trace_path("trace.json", 3, 1), "trace.rank3.json");
   EXPECT_EQ(trace_path("a.b/trace", 0, 1), "a.b/trace.rank0");
   EXPECT_EQ(trace_path("/x/.trace", 0, 1), "/x/.trace.rank0");
@@ -65,19 +65,19 @@ TEST(TraceFile, IsNamedByItsRank) {
   EXPECT_EQ(trace_path("t{rank}.json", 3, 2), "t3.2.json");
 }
 
-TEST(TraceFile, early) {
+TEST(TraceFile, early_refuses_an_unwritable_path) {
   const Folder folder;
-  for (const std::string& asked : {folder / "nowhere/trace.json", folder / "folder.json"}) {
+  for (const std::string& pattern : {folder / "nowhere/trace.json", folder / "folder.json"}) {
     fs::create_directories(folder.path / "folder.rank0.json");
     auto ranks = open_loop(1);
-    const auto opened = Session::open(std::move(ranks[0]), {.trace = asked});
+    const auto opened = Session::open(std::move(ranks[0]), {.trace = pattern});
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.status().code(), Code::kIo);
     EXPECT_NE(opened.status().what().find(".rank0.json"), std::string::npos) << opened.status().what();
   }
 }
 
-TEST(TraceFile, whole) {
+TEST(TraceFile, whole_trace_is_written_at_the_end) {
   const Folder folder;
   {
     Ranks ranks(open_loop(3), {.codec = "onebit", .strategy = "ring", .run = 5, .trace = folder / "t.json"});
@@ -113,7 +113,7 @@ TEST(TraceFile, whole) {
 }
 
 // Simulates a full disk by a limit on the size of files.
-TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
+TEST(TraceFile, AFullDiskIsReportedAndLeavesNoPartialFile) {
   const Folder folder;
   Ranks ranks(open_loop(1), {.trace = folder / "full.json"});
   std::vector<float> v(20'000, 1.0F);
@@ -134,15 +134,15 @@ TEST(TraceFile, AFullDiskIsNamedAndKeepsNoPart) {
   EXPECT_EQ(folder.names(), std::set<std::string>{"full.rank0.json"});
 }
 
-TEST(TraceFile, own) {
+TEST(TraceFile, own_file_for_each_session_and_rank) {
   const Folder folder;
-  const std::string asked = folder / "g.json";
-  for (int session = 0; session < 2; ++session) Ranks(open_loop(2), {.trace = asked});
+  const std::string pattern = folder / "g.json";
+  for (int session = 0; session < 2; ++session) Ranks(open_loop(2), {.trace = pattern});
   EXPECT_EQ(folder.names(),
             (std::set<std::string>{"g.2.rank0.json", "g.2.rank1.json", "g.rank0.json", "g.rank1.json"}));
 }
 
-TEST(TraceFile, IsAskedForByTheEnvironment) {
+TEST(TraceFile, TheEnvironmentVariableEnablesIt) {
   const Folder folder;
   setenv("TITHE_TRACE", (folder / "env.json").c_str(), 1);
   { const Ranks one(open_loop(1), {}); }
@@ -152,7 +152,7 @@ TEST(TraceFile, IsAskedForByTheEnvironment) {
 }
 
 // A failed session may never be closed, so the failing call writes the file.
-TEST(TraceFile, IsThereOnceASessionHasFailed) {
+TEST(TraceFile, AFailedSessionWritesIt) {
   const Folder folder;
   Ranks ranks(open_loop(2), {.codec = "fp32", .trace = folder / "f.json"});
   ranks.each([&](Rank r) {

@@ -249,7 +249,7 @@ class RejoinProtocol {
         now(options) + (epoch == 0 ? options.timeout : std::min(options.timeout, kGatherTimeout));
     std::vector<Text> all(members.size());
     for (std::size_t r = 0; r < members.size();) {
-      // The loss is read before the address, because a member that goes on closes its old session. A member that was
+      // The loss is read before the address, because a member that continues closes its old session. A member that was
       // reported lost and still registered was only suspected.
       const bool left = lost_members(options).contains(members[r]) && !contains(options.missed, members[r]);
       Result<std::optional<Text>> value = options.board.get(key(r));

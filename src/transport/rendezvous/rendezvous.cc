@@ -7,9 +7,9 @@ namespace tithe {
 namespace rendezvous {
 
 std::string name_ranks(const std::vector<Rank>& ranks) {
-  constexpr std::size_t kMost = 10;
+  constexpr std::size_t kMaxShownRanks = 10;
   std::string out;
-  const std::size_t n = std::min(ranks.size(), kMost);
+  const std::size_t n = std::min(ranks.size(), kMaxShownRanks);
   for (std::size_t i = 0; i < n; ++i) {
     const bool last = i + 1 == ranks.size();
     fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : (last ? " and " : ", "), ranks[i]);

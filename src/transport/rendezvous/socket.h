@@ -18,7 +18,8 @@ namespace tithe::rendezvous {
 struct Deadline {
   using Time = std::chrono::steady_clock::time_point;
   // NOLINTNEXTLINE(google-explicit-constructor): a point in time converts to a deadline that no function cancels
-  Deadline(Time when, const std::function<bool()>* asked = nullptr) : at(when), interrupted(asked) {}
+  Deadline(Time when, const std::function<bool()>* interrupted_by = nullptr)
+      : at(when), interrupted(interrupted_by) {}
   Deadline at_most(Time sooner) const { return {std::min(at, sooner), interrupted}; }
   bool cancelled() const { return interrupted != nullptr && *interrupted && (*interrupted)(); }
   Time at;

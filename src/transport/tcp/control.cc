@@ -26,7 +26,7 @@ Status damaged() { return {Code::kCorrupt, "data on its control connection was d
 
 void TcpTransport::send_record(Peer& p, const Record& record, ByteView first, ByteView second) {
   if (p.broken) return;
-  append_record(record, first, second, p.out_check, p.out);
+  append_record(record, first, second, p.out_checksum, p.out);
 }
 
 void TcpTransport::flush(Peer& p) {
@@ -91,24 +91,24 @@ void TcpTransport::read_control(Peer& p) {
 
 // Acts on all complete records in `in`, and moves the incomplete rest to the front.
 Status TcpTransport::parse_records(Peer& p) {
-  constexpr std::size_t kHead = kRecordBytes + kCheckBytes;
+  constexpr std::size_t kHead = kRecordBytes + kChecksumBytes;
   while (p.in_have - p.in_read >= kHead && !p.broken && !p.distrusted) {
     const ByteView rest = ByteView(p.in).first(p.in_have).subspan(p.in_read);
-    const auto check = [&](Check last, ByteView bytes) -> std::optional<Check> {
-      const Check due = next_check(last, bytes);
-      if (wire::get<Check>(bytes.data() + bytes.size()) != due) return {};
+    const auto verify = [&](RecordChecksum last, ByteView bytes) -> std::optional<RecordChecksum> {
+      const RecordChecksum due = next_checksum(last, bytes);
+      if (wire::get<RecordChecksum>(bytes.data() + bytes.size()) != due) return {};
       return due;
     };
-    std::optional<Check> seen = check(p.in_check, rest.first(kRecordBytes));
+    std::optional<RecordChecksum> seen = verify(p.in_checksum, rest.first(kRecordBytes));
     if (!seen) return damaged();
     const std::optional<Record> record = read_record(rest.first(kRecordBytes));
     if (!record) return invalid_message("a record");
     const std::size_t behind = bytes_behind(*record);
-    const std::size_t tail = behind == 0 ? 0 : behind + kCheckBytes;
+    const std::size_t tail = behind == 0 ? 0 : behind + kChecksumBytes;
     if (rest.size() < kHead + tail) break;
     const ByteView bytes = rest.subspan(kHead, behind);
-    if (behind > 0 && !(seen = check(*seen, bytes))) return damaged();
-    p.in_check = *seen;
+    if (behind > 0 && !(seen = verify(*seen, bytes))) return damaged();
+    p.in_checksum = *seen;
     p.in_read += kHead + tail;
     TITHE_TRY(handle_record(p, *record, bytes));
   }
@@ -121,7 +121,7 @@ Status TcpTransport::parse_records(Peer& p) {
   return {};
 }
 
-// Acts on one record, whose check has been verified. Not ok: a correct rank does not send such a record now.
+// Acts on one record, whose checksum has been verified. Not ok: a correct rank does not send such a record now.
 Status TcpTransport::handle_record(Peer& p, const Record& record, ByteView behind) {
   if (p.departed && record.kind != Kind::kAnswer) return invalid_message("data after its shutdown message");
   switch (record.kind) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding of records and their chained checks. read_record() accepts only records that a correct rank can write.
+// Encoding of records and their chained checksums. read_record() accepts only records that a correct rank can write.
 #include "transport/tcp/records.h"
 
 #include <xxhash.h>
@@ -61,23 +61,23 @@ std::size_t bytes_behind(const Record& record) {
   return 0;
 }
 
-Check first_check(const Secret& key, Rank from, Rank to) {
+RecordChecksum first_checksum(const Secret& key, Rank from, Rank to) {
   std::uint8_t who[8];
   wire::put(who, static_cast<std::uint32_t>(from));
   wire::put(who + 4, static_cast<std::uint32_t>(to));
-  return wire::get<Check>(derive(key, "tithe control", {who}).data());
+  return wire::get<RecordChecksum>(derive(key, "tithe control", {who}).data());
 }
 
-Check next_check(Check last, ByteView bytes) {
+RecordChecksum next_checksum(RecordChecksum last, ByteView bytes) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), last);
 }
 
-void append_record(const Record& record, ByteView first, ByteView second, Check& last,
+void append_record(const Record& record, ByteView first, ByteView second, RecordChecksum& last,
                    std::vector<std::uint8_t>& out) {
   const auto seal = [&](std::size_t from) {
-    last = next_check(last, ByteView(out).subspan(from));
-    out.resize(out.size() + kCheckBytes);
-    wire::put(&out[out.size() - kCheckBytes], last);
+    last = next_checksum(last, ByteView(out).subspan(from));
+    out.resize(out.size() + kChecksumBytes);
+    wire::put(&out[out.size() - kChecksumBytes], last);
   };
   const std::size_t at = out.size();
   out.resize(at + kRecordBytes);

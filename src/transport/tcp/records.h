@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The records of a control connection. A record has 16 bytes and a check; some records are followed by bytes with a
-// check of their own. Little-endian:
+// The records of a control connection. A record has 16 bytes and a checksum; some records are followed by bytes with a
+// checksum of their own. Little-endian:
 //
-//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 check   [bytes | u64 check]
+//   u8 kind | u8 0 | u16 stream | u32 channel or message | u64 n | u64 checksum   [bytes | u64 checksum]
 //
-// A check is the XXH3-64 of the bytes before it, seeded with the previous check; the first seed is derived from the
-// job's key and the direction. So a changed bit, also in a length, a missing record and a repeated record are all
+// A checksum is the XXH3-64 of the bytes before it, seeded with the previous checksum; the first seed is derived from
+// the job's key and the direction. So a changed bit, also in a length, a missing record and a repeated record are all
 // detected before the receiver acts on the record. Deliberate damage by a party without the key is detected too, but
 // XXH3 is not a cryptographic code: the frame tags protect against a serious attacker.
 //
@@ -45,7 +45,7 @@ struct Record {
 };
 
 inline constexpr std::size_t kRecordBytes = 16;
-inline constexpr std::size_t kCheckBytes = 8;
+inline constexpr std::size_t kChecksumBytes = 8;
 inline constexpr std::size_t kWholeBytes = 4096;  // longer messages have a body
 inline constexpr std::size_t kBodyUnit = 32;
 inline constexpr std::size_t kMaxErrorText = 300;
@@ -63,11 +63,11 @@ std::optional<Record> read_record(ByteView bytes);
 std::size_t bytes_behind(const Record& record);
 
 // The checksums of one direction of a control connection.
-using Check = std::uint64_t;
-Check first_check(const Secret& key, Rank from, Rank to);
-Check next_check(Check last, ByteView bytes);
-// Appends the record, its bytes in up to two parts, and the checks. Updates `last`.
-void append_record(const Record& record, ByteView first, ByteView second, Check& last,
+using RecordChecksum = std::uint64_t;
+RecordChecksum first_checksum(const Secret& key, Rank from, Rank to);
+RecordChecksum next_checksum(RecordChecksum last, ByteView bytes);
+// Appends the record, its bytes in up to two parts, and the checksums. Updates `last`.
+void append_record(const Record& record, ByteView first, ByteView second, RecordChecksum& last,
                    std::vector<std::uint8_t>& out);
 
 }  // namespace tithe::tcp

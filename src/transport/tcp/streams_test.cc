@@ -67,7 +67,7 @@ TEST(TcpStreams, a_cancelled_granted_receive_blocks_no_other_operation) {
 // A completed send does not need its sender any more. This holds under TLS too, whose records wait in the sender while
 // the kernel's buffer is full.
 void arrives_by_itself(const std::string& how, std::size_t bytes) {
-  constexpr std::size_t kMost = 3000;
+  constexpr std::size_t kMaxSends = 3000;
   const auto world = testing::open_world(how, 2);
   ASSERT_TRUE(world[0] && world[1]);
   const std::vector<std::uint8_t> sent(bytes, 7);
@@ -78,7 +78,7 @@ void arrives_by_itself(const std::string& how, std::size_t bytes) {
     EXPECT_TRUE(n == 0 || c.status.ok()) << how << ": " << c.status.what();
     return n;
   };
-  for (std::size_t k = 0; k < kMost; ++k) ASSERT_TRUE(world[1]->recv(0, 3, got, k).ok());
+  for (std::size_t k = 0; k < kMaxSends; ++k) ASSERT_TRUE(world[1]->recv(0, 3, got, k).ok());
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   std::size_t done = 0, here = 0;
   ASSERT_TRUE(world[0]->send(1, 3, sent, 0).ok());  // opens the connections and waits for all grants
@@ -87,13 +87,13 @@ void arrives_by_itself(const std::string& how, std::size_t bytes) {
     here += poll(1, 1ms);
   }
   for (int k = 0; k < 20; ++k) poll(0, 0ns);
-  while (done < kMost) {  // until the kernel's buffers are full
+  while (done < kMaxSends) {  // until the kernel's buffers are full
     ASSERT_TRUE(world[0]->send(1, 3, sent, done).ok());
     if (poll(0, 200ms) == 0) break;
     ++done;
   }
   EXPECT_GT(done, 1U) << how;
-  EXPECT_LT(done, kMost) << how;
+  EXPECT_LT(done, kMaxSends) << how;
   while (here < done && std::chrono::steady_clock::now() < deadline) here += poll(1, 10ms);
   EXPECT_EQ(here, done) << how << ", of " << bytes << " bytes";
 }

@@ -44,8 +44,8 @@ Status TcpTransport::connect(const Secret& key, std::vector<std::vector<Endpoint
                              std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
   job_.key = key;
   for (Peer& p : peers_) {
-    p.out_check = first_check(key, rank(), p.rank);
-    p.in_check = first_check(key, p.rank, rank());
+    p.out_checksum = first_checksum(key, rank(), p.rank);
+    p.in_checksum = first_checksum(key, p.rank, rank());
   }
   listener_.open([this](const ConnectRequest& request, const std::shared_ptr<Wire>& wire) {
     return welcome(request, wire);

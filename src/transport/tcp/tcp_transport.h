@@ -19,8 +19,8 @@
 //   - silent: its kernel acknowledges nothing for `silence`. Its operations complete with kTimeout. TCP keepalive
 //     probes an idle connection every second. The kernel of a stopped process still answers, so the caller must detect
 //     that case.
-//   - damaged: bytes on the control connection, or on any connection with TLS, fail their check: kCorrupt. Later bytes
-//     of that peer are discarded; small messages are still sent to it, so that it receives the reason.
+//   - damaged: bytes on the control connection, or on any connection with TLS, have a wrong checksum: kCorrupt. Later
+//     bytes of that peer are discarded; small messages are still sent to it, so that it receives the reason.
 //   - farewell: a closing transport sends a farewell on every control connection and waits for the answers. Data still
 //     in flight is delivered.
 #include <asio/executor_work_guard.hpp>
@@ -194,7 +194,7 @@ class TcpTransport final : public Transport {
     std::deque<Mark> marks;
     std::vector<std::uint8_t> in;  // control: from in_read up to in_have, not parsed yet
     std::size_t in_read = 0, in_have = 0;
-    Check out_check = 0, in_check = 0;  // the last checks
+    RecordChecksum out_checksum = 0, in_checksum = 0;  // the last ones
 
     std::unordered_map<Channel, Lane> lanes;
     std::vector<Lane*> to_grant;  // lanes whose grant has not been sent

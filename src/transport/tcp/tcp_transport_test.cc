@@ -61,7 +61,7 @@ class TcpProtocol : public ::testing::Test {
     Completion c;
     if (rank0_->poll({&c, 1}, 1ms) > 0) done_.push_back(c);
     context_.run_one_for(1ms);
-    read_into(control_, said_);
+    read_into(control_, received_);
     for (auto& [stream, wire] : data_) read_into(wire, bodies_[stream]);
   }
   void end_operations() {
@@ -77,17 +77,17 @@ class TcpProtocol : public ::testing::Test {
   }
   void say(const Record& record, ByteView behind = {}) {
     std::vector<std::uint8_t> bytes;
-    append_record(record, behind, {}, said_last_, bytes);
+    append_record(record, behind, {}, last_sent_checksum_, bytes);
     ASSERT_EQ(control_->write(bytes), static_cast<std::ptrdiff_t>(bytes.size()));
   }
   // The next record, and the bytes that follow it.
   std::pair<Record, std::vector<std::uint8_t>> next_record() {
-    const auto record = read_record(ByteView(said_).first(kRecordBytes));
+    const auto record = read_record(ByteView(received_).first(kRecordBytes));
     EXPECT_TRUE(record.has_value());
-    const auto begin = said_.begin() + kRecordBytes + kCheckBytes;
+    const auto begin = received_.begin() + kRecordBytes + kChecksumBytes;
     const auto end = begin + static_cast<std::ptrdiff_t>(bytes_behind(*record));
     const std::vector<std::uint8_t> behind(begin, end);
-    said_.erase(said_.begin(), behind.empty() ? end : end + kCheckBytes);
+    received_.erase(received_.begin(), behind.empty() ? end : end + kChecksumBytes);
     return {*record, behind};
   }
 
@@ -98,8 +98,8 @@ class TcpProtocol : public ::testing::Test {
   std::vector<Endpoint> mine_{{asio::ip::address_v4::loopback(), 0}};
   std::shared_ptr<Wire> control_;
   std::map<int, std::shared_ptr<Wire>> data_;
-  std::vector<std::uint8_t> said_;
-  Check said_last_ = first_check(kKey, 1, 0);
+  std::vector<std::uint8_t> received_;
+  RecordChecksum last_sent_checksum_ = first_checksum(kKey, 1, 0);
   std::map<int, std::vector<std::uint8_t>> bodies_;
   std::vector<Completion> done_;
   std::unique_ptr<TcpTransport> rank0_;
@@ -110,7 +110,7 @@ TEST_F(TcpProtocol, payloads_and_headers_use_separate_streams) {
   open({.streams = 3, .tos = 0x28});
   std::uint64_t granted = 0;
   for (const std::size_t floats : {2000U, 2003U, 300'000U}) {
-    said_.clear();
+    received_.clear();
     bodies_.clear();
     done_.clear();
     const auto frame = content(kFrameHeaderBytes + 4 * floats + kFrameTrailerBytes);
@@ -120,7 +120,7 @@ TEST_F(TcpProtocol, payloads_and_headers_use_separate_streams) {
     const auto [head, edge] = next_record();
     EXPECT_EQ(head.kind, Kind::kLong);
     EXPECT_EQ(head.n, frame.size());
-    EXPECT_TRUE(said_.empty());
+    EXPECT_TRUE(received_.empty());
     const std::size_t body = 4 * floats / 32 * 32;
     EXPECT_EQ(edge.size(), frame.size() - body);
     say({.kind = Kind::kGrant, .about = 5, .n = ++granted});
@@ -129,7 +129,7 @@ TEST_F(TcpProtocol, payloads_and_headers_use_separate_streams) {
     EXPECT_TRUE(done_[0].status.ok()) << done_[0].status.what();
     std::vector<std::uint8_t> whole(edge.begin(), edge.begin() + kFrameHeaderBytes);
     std::map<int, std::size_t> taken;
-    while (!said_.empty()) {
+    while (!received_.empty()) {
       const Record piece = next_record().first;
       ASSERT_EQ(piece.kind, Kind::kPiece);
       EXPECT_EQ(piece.n % 32, 0U);
@@ -170,12 +170,13 @@ INSTANTIATE_TEST_SUITE_P(records, TcpMalformed,
                                            Records{{.kind = Kind::kEnd, .about = 7}},
                                            Records{{.kind = Kind::kAnswer, .n = 1}}));
 
-// Every bit of a record and of the bytes after it. Without checks, some flipped bits would move a message to a channel
+// Every bit of a record and of the bytes after it. Without checksums, some flipped bits would move a message to a
+// channel
 // without a receive, or make a rank wait for bytes that never come.
 TEST_F(TcpProtocol, a_flipped_bit_on_the_control_connection_fails_at_once) {
   const auto message = content(40);
   std::vector<std::uint8_t> whole;
-  Check last = first_check(kKey, 1, 0);
+  RecordChecksum last = first_checksum(kKey, 1, 0);
   append_record({.kind = Kind::kWhole, .about = 2, .n = message.size()}, message, {}, last, whole);
   for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 3) {
     close();
@@ -190,9 +191,9 @@ TEST_F(TcpProtocol, a_flipped_bit_on_the_control_connection_fails_at_once) {
     ASSERT_EQ(done_.size(), 1U) << bit;
     EXPECT_EQ(done_[0].status.code(), Code::kCorrupt) << bit << ": " << done_[0].status.what();
     EXPECT_EQ(done_[0].status.peer(), 1) << bit;
-    said_.clear();  // rank 0 still sends small messages, such as its reason
+    received_.clear();  // rank 0 still sends small messages, such as its reason
     ASSERT_TRUE(rank0_->send(1, 0, message, 2).ok());
-    run([&] { return said_.size() >= whole.size(); });
+    run([&] { return received_.size() >= whole.size(); });
     EXPECT_EQ(next_record().second, message) << bit;
   }
 }
@@ -216,25 +217,26 @@ TEST_F(TcpProtocol, excess_unreceived_messages_name_the_sender) {
   open({});
   const std::vector<std::uint8_t> bytes(kWholeBytes, 7);
   std::vector<std::uint8_t> message;
-  std::size_t said = 0;
+  std::size_t sent_bytes = 0;
   std::size_t at = 0;
   run([&] {
-    for (std::ptrdiff_t n = 1; n > 0 && said < 2 * kMaxUnread;) {
+    for (std::ptrdiff_t n = 1; n > 0 && sent_bytes < 2 * kMaxUnread;) {
       if (at == message.size()) {
         message.clear();
         at = 0;
-        append_record({.kind = Kind::kWhole, .about = 3, .n = kWholeBytes}, bytes, {}, said_last_, message);
+        append_record({.kind = Kind::kWhole, .about = 3, .n = kWholeBytes}, bytes, {}, last_sent_checksum_,
+                      message);
       }
       n = control_->write(ByteView(message).subspan(at));
       at += n > 0 ? static_cast<std::size_t>(n) : 0;
-      said += n > 0 ? static_cast<std::size_t>(n) : 0;
+      sent_bytes += n > 0 ? static_cast<std::size_t>(n) : 0;
     }
     return !rank0_->peer_status(1).ok();
   });
   EXPECT_EQ(rank0_->peer_status(1).code(), Code::kCorrupt);
   EXPECT_NE(rank0_->peer_status(1).what().find("posted no receive"), std::string::npos)
       << rank0_->peer_status(1).what();
-  EXPECT_GT(said, kMaxUnread / 2) << "a valid amount of messages is stored";
+  EXPECT_GT(sent_bytes, kMaxUnread / 2) << "a valid amount of messages is stored";
 }
 
 TEST_F(TcpProtocol, ungranted_payloads_are_bounded) {

@@ -30,10 +30,10 @@ TEST(Tls, traffic_cannot_be_read) {
   ASSERT_EQ(c.handshake(), std::pair(std::ptrdiff_t{1}, std::ptrdiff_t{1})) << c.caller.error().what();
   EXPECT_TRUE(c.host.is_rank(1));
   EXPECT_FALSE(c.host.is_rank(2));
-  const auto said = text(300'000);
+  const auto plaintext = text(300'000);
   std::vector<std::uint8_t> heard;
-  for (std::size_t sent = 0; heard.size() < said.size();) {
-    const std::ptrdiff_t n = c.caller.write(ByteView(said).subspan(sent));
+  for (std::size_t sent = 0; heard.size() < plaintext.size();) {
+    const std::ptrdiff_t n = c.caller.write(ByteView(plaintext).subspan(sent));
     ASSERT_GE(n, 0) << c.caller.error().what();
     sent += static_cast<std::size_t>(n);
     std::uint8_t some[10'000];
@@ -41,11 +41,11 @@ TEST(Tls, traffic_cannot_be_read) {
     ASSERT_GE(m, 0) << c.host.error().what();
     heard.insert(heard.end(), some, some + m);
   }
-  EXPECT_EQ(heard, said);
+  EXPECT_EQ(heard, plaintext);
   EXPECT_EQ(c.host.read(Bytes(heard).first(1)), 0);
   const auto& wire = c.there.seen;
-  EXPECT_GE(wire.size(), said.size());
-  EXPECT_EQ(std::search(wire.begin(), wire.end(), said.begin(), said.begin() + 8), wire.end());
+  EXPECT_GE(wire.size(), plaintext.size());
+  EXPECT_EQ(std::search(wire.begin(), wire.end(), plaintext.begin(), plaintext.begin() + 8), wire.end());
 }
 
 TEST(Tls, traffic_cannot_be_changed) {
@@ -101,9 +101,9 @@ TEST(Tls, clients_without_a_certificate_are_refused) {
   for (int k = 0; k < 5 && end == 0; ++k) {
     SSL_do_handshake(ssl);
     end = host.handshake();
-    const std::vector<std::uint8_t> said(back.bytes.begin(), back.bytes.end());
+    const std::vector<std::uint8_t> reply(back.bytes.begin(), back.bytes.end());
     back.bytes.clear();
-    BIO_write(in, said.data(), static_cast<int>(said.size()));
+    BIO_write(in, reply.data(), static_cast<int>(reply.size()));
   }
   EXPECT_EQ(end, -1);
   EXPECT_EQ(host.error().code(), Code::kMismatch);

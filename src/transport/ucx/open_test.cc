@@ -84,28 +84,28 @@ TEST(OpenUcx, connecting_can_be_cancelled) {
     return all;
   };
   std::atomic<bool> withdrawn = false;
-  std::atomic<int> asked = 0;
+  std::atomic<int> polls = 0;
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     withdrawn = true;
   });
   const ConnectOptions connect{
       .world = 2, .all_gather = exchange, .timeout = std::chrono::minutes(10), .interrupted = [&] {
-        ++asked;
+        ++polls;
         return withdrawn.load();
       }};
   const Status s = open(connect, {.transports = "tcp", .devices = ""}).status();
   later.join();
   EXPECT_TRUE(s.code() == Code::kCancelled || s.code() == Code::kPeerLost) << s.what();
-  EXPECT_GT(asked, 0);
+  EXPECT_GT(polls, 0);
 }
 
 // MPI for Python brings its own UCX, for which UCX itself reports only "Invalid parameter".
 TEST(UcxFailureCauses, name_another_ucx_of_this_process_and_the_cure) {
   EXPECT_EQ(another_ucx(), "");
-  const std::string said = another_ucx(UCP_API_MAJOR, UCP_API_MINOR + 1);
-  EXPECT_NE(said.find(fmt::format("UCX {}.{}", UCP_API_MAJOR, UCP_API_MINOR + 1)), std::string::npos) << said;
-  EXPECT_NE(said.find("transport=\"tcp\""), std::string::npos) << said;
+  const std::string text = another_ucx(UCP_API_MAJOR, UCP_API_MINOR + 1);
+  EXPECT_NE(text.find(fmt::format("UCX {}.{}", UCP_API_MAJOR, UCP_API_MINOR + 1)), std::string::npos) << text;
+  EXPECT_NE(text.find("transport=\"tcp\""), std::string::npos) << text;
 }
 
 // A pod's 64 MiB are too small for eight ranks, but each rank may see free space after the others have failed.
@@ -113,9 +113,9 @@ TEST(UcxFailureCauses, count_shared_memory_for_all_ranks) {
   struct statvfs shm {};
   ASSERT_EQ(statvfs("/dev/shm", &shm), 0);
   const double all = static_cast<double>(shm.f_blocks) * static_cast<double>(shm.f_frsize);
-  const std::string said = little_shared_memory(static_cast<int>(all / 8e6));
-  EXPECT_NE(said.find("/dev/shm has"), std::string::npos) << said;
-  EXPECT_NE(said.find("--shm-size"), std::string::npos) << said;
+  const std::string text = little_shared_memory(static_cast<int>(all / 8e6));
+  EXPECT_NE(text.find("/dev/shm has"), std::string::npos) << text;
+  EXPECT_NE(text.find("--shm-size"), std::string::npos) << text;
   EXPECT_NE(little_shared_memory(1, "/no/such/folder").find("does not exist"), std::string::npos);
 }
 

@@ -254,10 +254,11 @@ void UcxTransport::handle_control(ucp_tag_t tag, std::size_t bytes) {
   }
 }
 
-void UcxTransport::handle_failure(Peer& p, ByteView said) {
-  if (said.size() < kSecretBytes) return;
-  const ByteView text = said.subspan(kSecretBytes);
-  if (!equal_secrets(proof(ControlMessage::kFailed, p.rank, rank_, text), said.first(kSecretBytes))) return;
+void UcxTransport::handle_failure(Peer& p, ByteView message) {
+  if (message.size() < kSecretBytes) return;
+  const ByteView text = message.subspan(kSecretBytes);
+  if (!equal_secrets(proof(ControlMessage::kFailed, p.rank, rank_, text), message.first(kSecretBytes)))
+    return;
   p.left = p.failed = p.answered = p.answer_pending = maintenance_due_ = true;
   if (p.error.ok())
     p.error = {

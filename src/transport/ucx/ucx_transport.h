@@ -161,7 +161,7 @@ class UcxTransport final : public Transport {
   void handle_control(ucp_tag_t tag, std::size_t bytes);
   Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
                      const std::function<bool()>& interrupted);
-  void handle_failure(Peer& peer, ByteView said);
+  void handle_failure(Peer& peer, ByteView message);
   // Proves the sender's rank.
   Secret proof(ControlMessage word, Rank from, Rank to, ByteView text = {}) const;
   void break_off(Peer& peer, const Status& why);

@@ -136,13 +136,13 @@ std::string ways_here() {
 
 // Explains why UCX opened no context: the requested values, their origin, and the available ones.
 Status no_context(const ucp_config_t* config, const Options& options, ucs_status_t status) {
-  const auto asked = [&](const char* variable, const std::string& passed) {
+  const auto requested = [&](const char* variable, const std::string& passed) {
     if (!passed.empty()) return fmt::format("{}={} (as passed)", variable, passed);
     const std::string value = value_of(config, variable);
     return value == "all" ? std::string() : fmt::format("{}={} (the environment's)", variable, value);
   };
-  const std::string transports = asked("UCX_TLS", options.transports);
-  const std::string devices = asked("UCX_NET_DEVICES", options.devices);
+  const std::string transports = requested("UCX_TLS", options.transports);
+  const std::string devices = requested("UCX_NET_DEVICES", options.devices);
   const std::string there = ways_here();
   return ucx_error(
       fmt::format("opening with {}{}{}", transports.empty() && devices.empty() ? "all it has" : transports,
@@ -230,11 +230,11 @@ Status Worker::start(const Options& options, std::chrono::milliseconds silence, 
   // times as long on links of 1 Gbit/s and saves nothing. Over shared memory the protocol saves a copy. With 95 %, UCX
   // chooses it only where it is 20 times as fast, which is the case only over shared memory. RDMA keeps UCX's own rule.
   const std::string percent = value_of(handle, "UCX_RNDV_PERF_DIFF");
-  const bool said =
+  const bool configured =
       std::strtod(percent.c_str(), nullptr) != 1 || value_of(handle, "UCX_RNDV_THRESH") != "auto";
-  if (!said) TITHE_TRY(modify(handle, "RNDV_PERF_DIFF", "95.0"));
+  if (!configured) TITHE_TRY(modify(handle, "RNDV_PERF_DIFF", "95.0"));
   ucs_status_t s = ucp_init(&kParams, handle, &context_);
-  if (s == UCS_OK && !said && has_rdma(devices_of(context_))) {
+  if (s == UCS_OK && !configured && has_rdma(devices_of(context_))) {
     ucp_cleanup(context_);
     context_ = nullptr;
     TITHE_TRY(modify(handle, "RNDV_PERF_DIFF", percent));

@@ -52,7 +52,7 @@ class Rank:
 
     def __init__(self, number, argv, env, before=None):
         self.number = number
-        self.said = []
+        self.lines = []
         self.news = queue.Queue()
         self.process = subprocess.Popen(
             argv,
@@ -68,7 +68,7 @@ class Rank:
 
     def _listen(self):
         for line in self.process.stdout:
-            self.said.append((time.monotonic(), line.rstrip()))
+            self.lines.append((time.monotonic(), line.rstrip()))
             self.news.put(line.rstrip())
         self.news.put(None)
 
@@ -92,10 +92,10 @@ class Rank:
             pass
 
     def line(self, word):
-        return next((text for _, text in self.said if text.startswith(word)), None)
+        return next((text for _, text in self.lines if text.startswith(word)), None)
 
     def moment(self, word):
-        return next((when for when, text in self.said if text.startswith(word)), None)
+        return next((when for when, text in self.lines if text.startswith(word)), None)
 
 
 class Fault:
@@ -172,7 +172,7 @@ def play(name, phase, strategy, binary, folder, transport):
     fault = Fault(name, hosts, victim)
     seen = {"cell": [name, phase, strategy]}
     if not all(r.until("gate", 30) for r in (ranks if phase == "between" else [victim])):
-        seen["broken"] = "; ".join(f"rank {r.number}: {[text for _, text in r.said][-4:]}" for r in ranks)
+        seen["broken"] = "; ".join(f"rank {r.number}: {[text for _, text in r.lines][-4:]}" for r in ranks)
     time.sleep(0.3)  # until the other ranks wait for the victim
     begin = time.monotonic()
     fault.strike()
@@ -202,7 +202,7 @@ def play(name, phase, strategy, binary, folder, transport):
         files=[r.line("files") for r in others],
         shm=shared_memory() - shm_before,
         processes=len(command("ps", "-e", "-o", "comm=").split("chaos_rank")) - 1,
-        other_words=sorted({t for r in ranks for _, t in r.said if t.split()[0:1] and t.split()[0] not in KNOWN})[:4],
+        other_words=sorted({t for r in ranks for _, t in r.lines if t.split()[0:1] and t.split()[0] not in KNOWN})[:4],
     )
     return seen
 

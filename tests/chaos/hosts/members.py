@@ -96,7 +96,7 @@ class Play:
                 rank.go()
         for rank in (ranks[v] for v in self.victims):
             if not rank.until("gate", 60):
-                return f"rank {rank.number}: {[t for _, t in rank.said][-3:]}"
+                return f"rank {rank.number}: {[t for _, t in rank.lines][-3:]}"
         if self.phase != "encode":
             time.sleep(0.1)
         return None
@@ -152,25 +152,25 @@ class Play:
 
     def books(self, everyone, survivors, returned, struck):
         """Checks the sums of the ranks' records."""
-        steps = {id(r): [Step(when, text) for when, text in r.said if text.startswith("step ")] for r in everyone}
+        steps = {id(r): [Step(when, text) for when, text in r.lines if text.startswith("step ")] for r in everyone}
         rounds, mismatches = {}, []
         for step in itertools.chain.from_iterable(steps.values()):
             rounds.setdefault((step.epoch, step.number), []).append(step)
         whole = 0
-        for (epoch, number), said in sorted(rounds.items()):
+        for (epoch, number), committed in sorted(rounds.items()):
             where = f"epoch {epoch} step {number}"
-            if len({(s.members, s.hash) for s in said}) != 1:
+            if len({(s.members, s.hash) for s in committed}) != 1:
                 mismatches.append(f"{where}: members or results differ")
-            elif len(said) == len(said[0].members):  # otherwise a rank was lost during its commit
+            elif len(committed) == len(committed[0].members):  # otherwise a rank was lost during its commit
                 whole += 1
-                if sum(s.put + s.had for s in said) != said[0].result + sum(s.kept for s in said):
+                if sum(s.put + s.had for s in committed) != committed[0].result + sum(s.kept for s in committed):
                     mismatches.append(f"{where}: the ledger does not balance")
         for r in everyone:
             mismatches += [f"rank {r.number} {text}" for text in unkept(steps[id(r)], len(returned))]
         finals = {r.line("done ") for r in survivors + returned if r.line("done ")}
         after = []
         for r in survivors:
-            begins = next((when for when, text in r.said if text.startswith("epoch ") and when > struck), None)
+            begins = next((when for when, text in r.lines if text.startswith("epoch ") and when > struck), None)
             if begins is not None:
                 after += [s.when - struck for s in steps[id(r)] if s.when > begins][:1]
         stopped = [r for r in survivors if not r.line("done ")]
@@ -205,10 +205,10 @@ def unkept(steps, anew=0):
     wrong = []
     for before, now in itertools.pairwise(steps):
         if now.had != before.kept:
-            wrong.append(f"step {now.number}: owed {before.kept} and has {now.had}")
+            wrong.append(f"step {now.number}: the residual was {before.kept} and is {now.had}")
         gone = len(set(before.members) - set(now.members))
         if not gone <= now.lost - before.lost <= gone + anew:
-            wrong.append(f"step {now.number}: {gone} were lost, {now.lost - before.lost} are booked")
+            wrong.append(f"step {now.number}: {gone} were lost, {now.lost - before.lost} are counted")
     return wrong
 
 
@@ -280,7 +280,7 @@ def table(results, took, jobs):
     behind = [r for r in reached if r["cell"][1] not in MEETING]
     stopped = sum(not all(r["went_on"]) for r in behind)
     lines = [
-        "# Jobs that go on, on real processes",
+        "# Jobs that continue after losses, on real processes",
         "",
         *INTRODUCTION.splitlines(),
         "",
@@ -297,7 +297,8 @@ def table(results, took, jobs):
         times = [r["next_round"] for r in behind if takes(r) and r["next_round"] is not None]
         if times:
             lines.append(f"| {name} | {statistics.median(times):.2f} s | {max(times):.2f} s | {len(times)} |")
-    head = ["fault", "phase", "victim", "strategy", "transport", "went on", "next round", "ledger", "replicas", "hung"]
+    names = ("fault", "phase", "victim", "strategy", "transport")
+    head = [*names, "continued", "next round", "ledger", "replicas", "hung"]
     lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in results:
         cell = [*r["cell"][:4], r["cell"][4].split(":")[0]]

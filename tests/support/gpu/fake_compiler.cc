@@ -50,9 +50,10 @@ bool misses_a_header(Program& program) {
 
 // FAKE_NVRTC_SPOILS=FROM=TO: a compiler that makes something else of the text.
 void spoil(std::string& text) {
-  const char* asked = std::getenv("FAKE_NVRTC_SPOILS");
-  if (asked == nullptr) return;
-  const std::string both = asked, from = both.substr(0, both.find('=')), to = both.substr(both.find('=') + 1);
+  const char* spoils = std::getenv("FAKE_NVRTC_SPOILS");
+  if (spoils == nullptr) return;
+  const std::string both = spoils, from = both.substr(0, both.find('=')),
+                    to = both.substr(both.find('=') + 1);
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
 }
@@ -62,15 +63,15 @@ int compile(Program& program, unsigned sm) {
   spoil(program.text);
   std::string folder = fs::temp_directory_path() / "fake_nvrtc_XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) return kInvalidInput;
-  const char* asked = std::getenv("TITHE_CXX");
-  const std::string cxx = asked != nullptr && *asked != '\0' ? asked : "c++";
+  const char* compiler = std::getenv("TITHE_CXX");
+  const std::string cxx = compiler != nullptr && *compiler != '\0' ? compiler : "c++";
   std::ofstream(folder + "/k.cc") << program.text;
   const std::string command =
       cxx + " -std=c++17 -O1 -w -fPIC -shared -ffp-contract=off -fsanitize=alignment,bounds" +
       " -fsanitize-undefined-trap-on-error -I" TITHE_SOURCE_DIR "/tests/support -o " + folder + "/k.so " +
-      folder + "/k.cc > " + folder + "/said 2>&1";
+      folder + "/k.cc > " + folder + "/output 2>&1";
   const bool good = std::system(command.c_str()) == 0;
-  program.log = read(folder + "/said");
+  program.log = read(folder + "/output");
   const std::string object = good ? read(folder + "/k.so") : "";
   std::error_code none;
   fs::remove_all(folder, none);

@@ -146,7 +146,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
   return kOk;
 }
 int cuLaunchKernel(void* function, unsigned blocks, unsigned y, unsigned z, unsigned threads,
-                   unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** told,
+                   unsigned threads_y, unsigned threads_z, unsigned shared, void* stream, void** arguments,
                    void** extra) {
   BEGIN("cuLaunchKernel");
   const auto found = gpu->functions.find(handle_of(function));
@@ -157,13 +157,14 @@ int cuLaunchKernel(void* function, unsigned blocks, unsigned y, unsigned z, unsi
   const auto [module, kernel] = found->second;
   if (threads != kernel->threads)
     return complain("a launch with another number of threads than the text has");
-  std::vector<std::uint64_t> words(kernel->told_bytes / 8 + 1), touches;
-  std::memcpy(words.data(), told[0], kernel->told_bytes);
+  std::vector<std::uint64_t> words(kernel->argument_bytes / 8 + 1), touches;
+  std::memcpy(words.data(), arguments[0], kernel->argument_bytes);
   for (std::uint64_t& word : words) {
-    if (is_pinned(pointer_of(word), 1)) return complain("a kernel is told an address of the host's");
+    if (is_pinned(pointer_of(word), 1)) return complain("a kernel's argument is an address of the host's");
     const std::uint64_t at = gpu->memory.given(word);
     if (!gpu->memory.is_within(at)) continue;
-    if (!gpu->memory.is_alive(at, 0)) return complain("a kernel is told an address where nothing is alive");
+    if (!gpu->memory.is_alive(at, 0))
+      return complain("a kernel's argument is an address without live memory");
     touches.push_back(at);
     word = handle_of(gpu->memory.behind(at));
   }

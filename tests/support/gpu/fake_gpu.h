@@ -44,8 +44,8 @@ struct Control {
 // A kernel in an object made by the fake compiler: the object's function NAME_on_cpu returns this
 // (tests/support/grid_on_cpu.h has the same struct).
 struct OnCpu {
-  void (*run)(const void* told, std::uint64_t blocks, unsigned order);
-  std::uint64_t told_bytes;
+  void (*run)(const void* arguments, std::uint64_t blocks, unsigned order);
+  std::uint64_t argument_bytes;
   std::uint64_t threads;
 };
 

@@ -125,9 +125,9 @@ int cuPointerGetAttribute(void* value, int attribute, std::uint64_t at) {
   BEGIN("cuPointerGetAttribute");
   const bool there = gpu->memory.is_alive(at, 1);
   if (!there && !is_pinned(pointer_of(at), 1)) return kInvalidValue;
-  const int said = attribute == 2 ? (there ? 2 : 1) : gpu->memory.owner_of(at);
+  const int answer = attribute == 2 ? (there ? 2 : 1) : gpu->memory.owner_of(at);
   if (attribute != 2 && attribute != 9) return complain("an attribute that the fake does not know");
-  std::memcpy(value, &said, sizeof said);
+  std::memcpy(value, &answer, sizeof answer);
   return kOk;
 }
 int cuStreamCreate(void** stream, unsigned flags) {

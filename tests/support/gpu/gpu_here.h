@@ -14,8 +14,8 @@
 namespace tithe::testing {
 
 inline bool on_real_gpu() {
-  const char* asked = std::getenv("TITHE_TEST_GPU");
-  return asked != nullptr && std::string_view(asked) == "real";
+  const char* requested = std::getenv("TITHE_TEST_GPU");
+  return requested != nullptr && std::string_view(requested) == "real";
 }
 
 // NVIDIA's compiler: the machine's, or else the one installed by tools/setup.sh nvrtc.

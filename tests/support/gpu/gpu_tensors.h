@@ -17,8 +17,8 @@ namespace tithe::testing {
 
 // Sessions of this process find the fake driver and its compiler.
 inline const bool kFindsFakes = [] {
-  const char* asked = std::getenv("TITHE_TEST_GPU");
-  if (asked != nullptr && std::string_view(asked) == "real") return false;
+  const char* requested = std::getenv("TITHE_TEST_GPU");
+  if (requested != nullptr && std::string_view(requested) == "real") return false;
   return ::setenv("TITHE_CUDA", TITHE_FAKE_CUDA, 1) == 0 && ::setenv("TITHE_NVRTC", TITHE_FAKE_NVRTC, 1) == 0;
 }();
 

@@ -368,9 +368,9 @@ class LocalSteps:
     def _sums(self) -> dict[str, Any]:
         windows = self._running()
         sums = {**summed_up(windows.session._core), **windows.booked}
-        moved = [told for key, told in by_tensor(windows.session._core).items() if not key.startswith(RESERVED_KEYS)]
+        moved = [stats for key, stats in by_tensor(windows.session._core).items() if not key.startswith(RESERVED_KEYS)]
         for norm in ("gradient_norm", "residual_norm"):
-            sums[norm] = math.hypot(*(told[norm] for told in moved))
+            sums[norm] = math.hypot(*(stats[norm] for stats in moved))
         sums["relative_error"] = sums["residual_norm"] / sums["gradient_norm"] if sums["gradient_norm"] > 0 else 0.0
         if windows.averaging is not None:
             sums["start_bytes_sent"] += windows.averaging.session.stats()["bytes_sent"]

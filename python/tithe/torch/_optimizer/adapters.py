@@ -236,9 +236,9 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
     for each in dict.fromkeys([codec, *_codecs_in(choices)]):
         if isinstance(optimizer, AdamW) and optimizer._exact_part >= _ENOUGH and each == "eden:bits=1":
             continue
-        if said := _refusal(column, each):
+        if verdict := _refusal(column, each):
             _log.warning(
-                "codec %s does not suit optimizer %s (%s): %s (docs/start/choosing.md)", each, kind, said, cure
+                "codec %s does not suit optimizer %s (%s): %s (docs/start/choosing.md)", each, kind, verdict, cure
             )
             return
 
@@ -249,9 +249,11 @@ def _refusal(column: str | None, codec: str) -> str:
         return muon_objection(codec)
     found = studied(codec)
     if column is None:
-        return "; ".join(f"under {name} {said}" for name, said in found.items() if name != OWN and said != "yes")
-    said = found.get(column, "yes")
-    return "" if said == "yes" else f"under {column} {said}"
+        return "; ".join(
+            f"under {name} {verdict}" for name, verdict in found.items() if name != OWN and verdict != "yes"
+        )
+    verdict = found.get(column, "yes")
+    return "" if verdict == "yes" else f"under {column} {verdict}"
 
 
 def _codecs_in(choices: str) -> list[str]:

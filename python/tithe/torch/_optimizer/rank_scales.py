@@ -75,12 +75,14 @@ def check_rows(rows: torch.Tensor, names: Sequence[str]) -> None:
             continue
         values = f"{known[first]:.6g} on rank {first} and {known[other]:.6g} on rank {other}"
         if place == 0:
-            said = f"the ranks step by different gradients of the parameters beside Muon's, of norm {values}. {_CURE}"
+            problem = (
+                f"the ranks step by different gradients of the parameters beside Muon's, of norm {values}. {_CURE}"
+            )
         elif place == 1:
-            said = f"the ranks have different weights, of norm {values}. {_DRIFTED}"
+            problem = f"the ranks have different weights, of norm {values}. {_DRIFTED}"
         else:
-            said = f"the gradient of '{names[place - FIRST]}' was multiplied since backward by {values}. {_CURE}"
-        raise error("mismatch", other, said)
+            problem = f"the gradient of '{names[place - FIRST]}' was multiplied since backward by {values}. {_CURE}"
+        raise error("mismatch", other, problem)
 
 
 def _alike(one: float, other: float) -> bool:

@@ -130,7 +130,7 @@ class Scatter(ReduceScatter):
     ) -> None:
         self._input = None
         before, divisor = _factors(op, group.size())
-        self._backward.make_room(self._group.most_open())
+        self._backward.make_room(self._group.max_open())
         names, pieces = self._group.row(output_tensor.numel())
         make = functools.partial(ReduceScatterRound, self._rounds, names, pieces, input_tensor, output_tensor)
         self._backward.put(make(before, divisor), self._group.used_at_once(output_tensor))

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 def summed(rounds: Rounds, passes: int) -> dict[str, Any]:
     """Returns the session's sums, with the figures of an all-reduce replaced by those of the two collectives."""
-    told = dict(rounds.figure(summed_up))
+    stats = dict(rounds.figure(summed_up))
     world = rounds.world
-    told["backward_passes"] = passes
+    stats["backward_passes"] = passes
     for name, tally in (("reduce_scatter", rounds.scatters), ("all_gather", rounds.gathers)):
-        told[name] = _figures(tally, world)
-    told["dense_bytes"] = told["reduce_scatter"]["dense_bytes"] + told["all_gather"]["dense_bytes"]
-    told["bytes_saved"] = told["dense_bytes"] - told["bytes_sent"]
-    told["exposed_ns"] = rounds.scatters.waited_ns + rounds.gathers.waited_ns
-    told["hidden_ns"] = max(0, told["exchange_ns"] - told["exposed_ns"])
+        stats[name] = _figures(tally, world)
+    stats["dense_bytes"] = stats["reduce_scatter"]["dense_bytes"] + stats["all_gather"]["dense_bytes"]
+    stats["bytes_saved"] = stats["dense_bytes"] - stats["bytes_sent"]
+    stats["exposed_ns"] = rounds.scatters.waited_ns + rounds.gathers.waited_ns
+    stats["hidden_ns"] = max(0, stats["exchange_ns"] - stats["exposed_ns"])
     for norm in ("gradient_norm", "residual_norm", "relative_error", "measured_round"):
-        told[norm] = None  # a round has the tensors of one module
-    del told["groups"]
-    return told
+        stats[norm] = None  # a round has the tensors of one module
+    del stats["groups"]
+    return stats
 
 
 def each(rounds: Rounds) -> dict[str, dict[str, Any]]:
@@ -40,14 +40,14 @@ def each(rounds: Rounds) -> dict[str, dict[str, Any]]:
     }
 
 
-def text(told: dict[str, Any], codec: str, weights: str) -> str:
-    passes = max(1, told["backward_passes"])
-    scatter, gather = told["reduce_scatter"], told["all_gather"]
+def text(stats: dict[str, Any], codec: str, weights: str) -> str:
+    passes = max(1, stats["backward_passes"])
+    scatter, gather = stats["reduce_scatter"], stats["all_gather"]
     lines = [
         f"tithe.torch.FullyShardedState: gradients by {codec}, weights by {weights}",
-        f"{told['backward_passes']} backward passes, {scatter['rounds']} reduce-scatters, "
+        f"{stats['backward_passes']} backward passes, {scatter['rounds']} reduce-scatters, "
         f"{gather['rounds']} all-gathers"
-        + (f", {told['rounds_dropped']} of them dropped as not finite" if told["rounds_dropped"] else ""),
+        + (f", {stats['rounds_dropped']} of them dropped as not finite" if stats["rounds_dropped"] else ""),
     ]
     for what, figures in (("gradients", scatter), ("weights", gather)):
         lines.append(

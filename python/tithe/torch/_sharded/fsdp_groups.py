@@ -132,7 +132,7 @@ class ShardedGroup(Group):
             )
         return [name for name, _ in row], [piece for _, piece in row]
 
-    def most_open(self) -> int:
+    def max_open(self) -> int:
         return self._inner.comm_ctx.reduce_scatter_max_input_buffers
 
     def _read_by_others(self) -> bool:

@@ -49,14 +49,12 @@ HWY_INLINE VF load_value(const EncodeInput& in, std::size_t i) {
 // The largest magnitude seen, as bits: 0x7f800000 and above are not finite.
 class Peak {
  public:
-  HWY_INLINE Peak() : most_(hn::Zero(Words())) {}
-  HWY_INLINE void see(VW mag) { most_ = hn::Max(most_, mag); }
-  HWY_INLINE bool finite() const {
-    return hn::AllTrue(Words(), hn::Lt(most_, hn::Set(Words(), 0x7f800000U)));
-  }
+  HWY_INLINE Peak() : max_(hn::Zero(Words())) {}
+  HWY_INLINE void see(VW mag) { max_ = hn::Max(max_, mag); }
+  HWY_INLINE bool finite() const { return hn::AllTrue(Words(), hn::Lt(max_, hn::Set(Words(), 0x7f800000U))); }
 
  private:
-  VW most_;
+  VW max_;
 };
 
 // True if a decode writes its output with non-temporal stores: the output is written without being read, and is too

@@ -62,7 +62,7 @@ bool move(const std::uint16_t* before, const std::uint16_t* symbols, std::size_t
   for (std::size_t i = 0; i < n; ++i) {
     const unsigned symbol = symbols[i];
     if (symbol >= kSymbols) return false;
-    now[i] = moved(before[i], least_of(symbol) + extra.read(extra_bits_of(symbol)));
+    now[i] = moved(before[i], min_of_symbol(symbol) + extra.read(extra_bits_of(symbol)));
   }
   return true;
 }

@@ -26,7 +26,8 @@ inline constexpr std::uint32_t kMinState = 1U << 15;
 inline constexpr unsigned kFullBits = 31 - kScaleBits;  // x >> kFullBits < f before a symbol of frequency f
 inline constexpr std::size_t kStates = 32;
 inline constexpr unsigned kClasses = 12;
-// Symbols below kDirect are the value; each octave above has two symbols, told apart by the bit below the highest one.
+// Symbols below kDirect are the value; each octave above has two symbols, distinguished by the bit below the highest
+// one.
 inline constexpr unsigned kDirectBits = 5, kDirect = 1U << kDirectBits;
 inline constexpr unsigned kSymbols = kDirect + 2 * (16 - kDirectBits), kSymbolBits = 6;
 inline constexpr unsigned kNoSymbol = (1U << kSymbolBits) - 1;
@@ -60,7 +61,7 @@ constexpr Symbol symbol_of(unsigned z) {
 constexpr unsigned extra_bits_of(unsigned symbol) {
   return symbol < kDirect ? 0 : kDirectBits - 1 + (symbol - kDirect) / 2;
 }
-constexpr unsigned least_of(unsigned symbol) {
+constexpr unsigned min_of_symbol(unsigned symbol) {
   return symbol < kDirect ? symbol : (2U | ((symbol - kDirect) & 1U)) << extra_bits_of(symbol);
 }
 

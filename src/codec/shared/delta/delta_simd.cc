@@ -118,7 +118,7 @@ bool move(const std::uint16_t* before, const std::uint16_t* symbols, std::size_t
     hn::Store(value, kShorts, z);
     const bool any = each_large(value, [&](std::size_t k) {
       known = known && z[k] < kSymbols;
-      if (known) z[k] = static_cast<std::uint16_t>(least_of(z[k]) + extra.read(extra_bits_of(z[k])));
+      if (known) z[k] = static_cast<std::uint16_t>(min_of_symbol(z[k]) + extra.read(extra_bits_of(z[k])));
     });
     if (any) value = hn::Load(kShorts, z);
     const Shorts one = hn::Set(kShorts, 1);

@@ -19,11 +19,11 @@ void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::ui
 #else
 // Adds a piece of whole blocks in several passes, so that no pass waits for the latency of the one before.
 struct Piece {
-  static constexpr std::size_t kMost = 512;
-  HWY_ALIGN std::int16_t sum[kMost];  // as binary16
+  static constexpr std::size_t kMaxCodes = 512;
+  HWY_ALIGN std::int16_t sum[kMaxCodes];  // as binary16
   // With e4m3 the sum. With e5m2 the sum need not be exact in float: the larger operand, and the smaller one in `more`.
-  HWY_ALIGN float exact[kMost];
-  HWY_ALIGN float more[kMost];
+  HWY_ALIGN float exact[kMaxCodes];
+  HWY_ALIGN float more[kMaxCodes];
 };
 
 // Rounding to binary16 first does not change the code: sums that binary16 cannot hold are too near a code.
@@ -195,9 +195,9 @@ void add_as(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const 
   if (!kResidualOut) i = add_bytes<Float>(n, acc, in);
 #endif
   for (; i < n; i += len) {
-    len = i < whole ? std::min(Piece::kMost, whole - i) : n - i;
+    len = i < whole ? std::min(Piece::kMaxCodes, whole - i) : n - i;
     float* const rest = kResidualOut ? residual_out + i : nullptr;
-    const float* ahead = kResidualOut && i + 2 * Piece::kMost <= n ? rest + Piece::kMost : rest;
+    const float* ahead = kResidualOut && i + 2 * Piece::kMaxCodes <= n ? rest + Piece::kMaxCodes : rest;
     if (i == whole || !add_piece<Float, kResidualOut>(len, scales + i / kBlock, acc + i, in + i, rest, ahead))
       kReference.add(Float::kNumber, len, scales + i / kBlock, acc + i, in + i, rest);
   }

@@ -14,8 +14,7 @@ Status check_scales(std::string_view codec, std::uint8_t format, ByteView scales
     low = std::min(low, scale);
     high = std::max(high, scale);
   }
-  if (low < kMinScale || high > most_scale(format))
-    return {Code::kCorrupt, std::string(codec) + ": no scale"};
+  if (low < kMinScale || high > max_scale(format)) return {Code::kCorrupt, std::string(codec) + ": no scale"};
   return {};
 }
 

@@ -66,7 +66,7 @@ using E5M2 = Format<2, 15, 15, 0x7b>;
 inline float scale_value(std::uint32_t scale) { return std::bit_cast<float>(scale << 23); }
 inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v) & 0x7fffffffU; }
 
-inline std::uint32_t most_scale(std::uint8_t format) {
+inline std::uint32_t max_scale(std::uint8_t format) {
   return format == E4M3::kNumber ? E4M3::kMaxScale : E5M2::kMaxScale;
 }
 inline std::uint8_t format_of(const Settings& s) { return s[0] == 0 ? E4M3::kNumber : E5M2::kNumber; }

@@ -48,7 +48,7 @@ TEST(Fp8Kernels, SumsOfTwoCodesEqualTheReference) {
             a.push_back(static_cast<std::uint8_t>(x));
             b.push_back(static_cast<std::uint8_t>(y));
           }
-      const std::uint32_t several[] = {kMinScale, 60, 127, 128, most_scale(format)};
+      const std::uint32_t several[] = {kMinScale, 60, 127, 128, max_scale(format)};
       for (std::size_t i = 0; i < blocks(a.size()); ++i)
         scales.push_back(static_cast<std::uint8_t>(several[i % std::size(several)]));
       on_every_target([&] { expect_equal_sums(format, scales, a, b); });
@@ -183,7 +183,7 @@ TEST(Fp8Kernels, DecodedCodesEqualTheReference) {
     Payload p(bytes(n));
     p[0] = format;
     for (std::size_t b = 0; b < blocks(n); ++b)
-      p[kHead + b] = static_cast<std::uint8_t>(kMinScale + b * (most_scale(format) - kMinScale) / blocks(n));
+      p[kHead + b] = static_cast<std::uint8_t>(kMinScale + b * (max_scale(format) - kMinScale) / blocks(n));
     for (std::size_t i = 0; i < n; ++i) p[kHead + blocks(n) + i] = static_cast<std::uint8_t>(i);
     Payload other = p;
     other[0] = format ^ 1U;

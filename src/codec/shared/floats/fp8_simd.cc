@@ -135,11 +135,12 @@ struct Grid {
 
 template <typename Float>
 struct Grids {
-  static constexpr std::uint32_t kMost = 254 - Float::kShift - Float::kTop;  // of others the sum is no float
-  std::array<Grid, kMost + 1> at{};                                          // by scale, from kMinScale on
+  static constexpr std::uint32_t kMaxScale =
+      254 - Float::kShift - Float::kTop;  // of others the sum is no float
+  std::array<Grid, kMaxScale + 1> at{};   // by scale, from kMinScale on
 
   constexpr Grids() {
-    for (std::uint32_t scale = kMinScale; scale <= kMost; ++scale) {
+    for (std::uint32_t scale = kMinScale; scale <= kMaxScale; ++scale) {
       const std::uint32_t normal = (Float::kNormal >> 23) + scale - 127;
       const std::uint32_t offset = (normal + Float::kShift) << (23 - Float::kShift);
       at[scale] = {std::bit_cast<float>(normal << 23),
@@ -196,7 +197,7 @@ template <typename Float>
 HWY_INLINE bool are_in_grids(const std::uint8_t* scales) {
   const hn::CappedTag<std::uint8_t, kGroup> d;
   const auto scale = hn::LoadU(d, scales);
-  const auto held = hn::Min(hn::Max(scale, hn::Set(d, kMinScale)), hn::Set(d, Grids<Float>::kMost));
+  const auto held = hn::Min(hn::Max(scale, hn::Set(d, kMinScale)), hn::Set(d, Grids<Float>::kMaxScale));
   return hn::AllTrue(d, hn::Eq(scale, held));
 }
 
@@ -288,8 +289,8 @@ template <typename Float>
 HWY_INLINE VF value(const std::uint8_t* codes) {
   const VN half = widened<Float>(codes);
   // e5m2 has one more code: infinity.
-  constexpr int kMost = static_cast<int>(Float::kLargest + Float::kNumber) << kWiden<Float>;
-  const auto no_number = hn::Gt(hn::And(half, narrow(0x7fff)), narrow(kMost));
+  constexpr int kMaxScale = static_cast<int>(Float::kLargest + Float::kNumber) << kWiden<Float>;
+  const auto no_number = hn::Gt(hn::And(half, narrow(0x7fff)), narrow(kMaxScale));
   return promoted(hn::IfThenElse(no_number, hn::OrAnd(narrow(0x7e00), half, narrow(~0x7fff)), half));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The base of randomk and of programs that send `values at indices`: all ranks know the indices, so payloads are arrays
-// of values that add up (codec/shared/sparse/sparse_values.h). A Source yields the indices in increasing order:
+// The base of randomk and of programs that send `values at indices`: all ranks can compute the indices, so payloads are
+// arrays of values that add up (codec/shared/sparse/sparse_values.h). A Source yields the indices in increasing order:
 //   std::size_t read(std::span<std::uint32_t> indices)   writes the next indices, returns how many; fewer than
 //                                                        indices.size() only at the end
 #include <algorithm>

@@ -55,8 +55,8 @@ void clear_sent_ref(ByteView payload, float* values) {
 }
 
 void clear_sent_simd(ByteView payload, float* values) {
-  std::uint32_t index[Unpacker::kMost];
-  float value[Unpacker::kMost];
+  std::uint32_t index[Unpacker::kMaxPairs];
+  float value[Unpacker::kMaxPairs];
   Unpacker pairs(payload);
   for (std::size_t count = pairs.read(index, value); count > 0; count = pairs.read(index, value))
     for (std::size_t k = 0; k < count; ++k)

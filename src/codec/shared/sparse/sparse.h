@@ -162,10 +162,10 @@ class IndexReader {
 // Reads the same pairs as Cursor, faster, in batches.
 class Unpacker {
  public:
-  static constexpr std::size_t kMost = kValueBlock;
+  static constexpr std::size_t kMaxPairs = kValueBlock;
   explicit Unpacker(ByteView payload);
   std::size_t count() const { return indices_.count(); }
-  // Writes the next pairs, at most kMost, and returns how many; 0 at the end.
+  // Writes the next pairs, at most kMaxPairs, and returns how many; 0 at the end.
   std::size_t read(std::uint32_t* index, float* value);
 
  private:

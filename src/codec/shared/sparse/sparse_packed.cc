@@ -11,10 +11,10 @@ namespace tithe::sparse {
 namespace {
 
 // An upper bound of index_bytes for every count up to `most`.
-std::size_t most_index_bytes(IndexForm form, std::size_t most, std::size_t n) {
+std::size_t max_index_bytes(IndexForm form, std::size_t most, std::size_t n) {
   if (form == IndexForm::kAuto)
-    return std::min({most_index_bytes(IndexForm::kU32, most, n), most_index_bytes(IndexForm::kDelta, most, n),
-                     most_index_bytes(IndexForm::kBitmap, most, n)});
+    return std::min({max_index_bytes(IndexForm::kU32, most, n), max_index_bytes(IndexForm::kDelta, most, n),
+                     max_index_bytes(IndexForm::kBitmap, most, n)});
   if (form != IndexForm::kDelta || most == 0) return index_bytes(form, most, n);
   // A count takes count (b + 1) + (n >> b) bits. Over all counts up to `most`, the first term is largest at `most`, and
   // the second grows by at most n >> b when b changes.
@@ -67,7 +67,7 @@ std::size_t typical(const Form& form, double count, std::size_t n) {
 }
 
 std::size_t indices_bound(const Form& form, std::size_t most, std::size_t n) {
-  return form.plain() ? kHead + 4 * most : kPackedHead + most_index_bytes(form.indices, most, n);
+  return form.plain() ? kHead + 4 * most : kPackedHead + max_index_bytes(form.indices, most, n);
 }
 
 std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
@@ -75,9 +75,10 @@ std::size_t bound(const Form& form, std::size_t most, std::size_t n) {
 }
 
 // kDelta is a Rice code of the gaps: gap >> b zeros, a one, then the low b bits of the gap.
-std::size_t write_indices(const Form& asked, std::size_t n, std::span<const std::uint32_t> index, Bytes out) {
+std::size_t write_indices(const Form& requested, std::size_t n, std::span<const std::uint32_t> index,
+                          Bytes out) {
   const std::size_t count = index.size();
-  const Form form{asked.values, chosen(asked, count, n)};
+  const Form form{requested.values, chosen(requested, count, n)};
   if (form.plain()) {
     wire::put(out.data(), static_cast<std::uint32_t>(count));
     if (count > 0) std::memcpy(out.data() + kHead, index.data(), 4 * count);

@@ -52,8 +52,8 @@ TEST(SparsePacked, IndicesRoundTripWithinTheBound) {
         ASSERT_EQ(c.value() + residual_out[c.index()], value[j]);
       }
       ASSERT_EQ(j, index.size());
-      std::uint32_t got[Unpacker::kMost];
-      float sent[Unpacker::kMost];
+      std::uint32_t got[Unpacker::kMaxPairs];
+      float sent[Unpacker::kMaxPairs];
       Unpacker batches(p);
       Cursor c(p);
       while (const std::size_t size = batches.read(got, sent))

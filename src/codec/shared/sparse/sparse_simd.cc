@@ -123,8 +123,8 @@ struct Batch {
   Unpacker from;
   std::size_t at = 0;
   std::size_t size = 0;
-  std::uint32_t index[Unpacker::kMost];
-  float value[Unpacker::kMost];
+  std::uint32_t index[Unpacker::kMaxPairs];
+  float value[Unpacker::kMaxPairs];
 };
 
 constexpr std::size_t kPackedGroup = 16;  // payloads per pass; their batches are on the stack

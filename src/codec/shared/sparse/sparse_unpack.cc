@@ -114,7 +114,7 @@ Unpacker::Unpacker(ByteView payload) : indices_(payload) {
 }
 
 std::size_t Unpacker::read(std::uint32_t* index, float* value) {
-  const std::size_t size = indices_.read({index, kMost});
+  const std::size_t size = indices_.read({index, kMaxPairs});
   if (size > 0) values_.read({value, size});
   return size;
 }
