@@ -18,6 +18,7 @@ namespace {
 enum : int {
   kInvalidValue = 1,
   kOutOfMemory = 2,
+  kNotReady = 600,
   kMajor = 75,  // attributes of a device
   kMinor = 76,
   kMemoryType = 2,  // attributes of an address
@@ -273,6 +274,16 @@ Status Device::wait_for(const Stream& on, const Event& event) const {
   return in_->ask("cuStreamWaitEvent", [&] {
     return in_->driver.stream_wait_for(handle_of(on.handle()), handle_of(event.handle()), 0);
   });
+}
+
+Result<bool> Device::is_done(const Event& event) const {
+  bool done = false;
+  TITHE_TRY(in_->ask("cuEventQuery", [&] {
+    const int code = in_->driver.event_query(handle_of(event.handle()));
+    done = code == 0;
+    return code == kNotReady ? 0 : code;
+  }));
+  return done;
 }
 
 Status Device::wait(const Stream& on) const {

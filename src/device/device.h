@@ -110,6 +110,7 @@ class Device {
   Status record(const Event& event, std::uint64_t stream) const;
   // Later work of the stream starts after the work that the event recorded.
   Status wait_for(const Stream& on, const Event& event) const;
+  Result<bool> is_done(const Event& event) const;
   Status wait(const Stream& on) const;  // for all work of the stream
 
  private:

@@ -126,6 +126,19 @@ TEST_F(DeviceSeam, WaitsForEventsOfOtherStreams) {
   EXPECT_TRUE(one_was_early || testing::on_real_gpu());
 }
 
+TEST_F(DeviceSeam, EventCompletes) {
+  const Device device = open();
+  const Stream stream = there(device.stream());
+  const Event done = there(device.event());
+  EXPECT_TRUE(there(device.is_done(done)));  // an event without a record
+  const Numbers of(device, 10);
+  ASSERT_TRUE(device.copy_up(stream, of.memory.at(), of.host(), of.bytes()).ok());
+  ASSERT_TRUE(device.record(done, stream.handle()).ok());
+  int asked = 0;
+  while (!there(device.is_done(done))) ++asked;
+  EXPECT_TRUE(asked > 0 || testing::on_real_gpu());
+}
+
 TEST_F(DeviceSeam, AnyThreadCanCall) {
   const Device device = open();
   const auto lane = [&](std::uint8_t own) {
@@ -234,6 +247,7 @@ TEST_F(DeviceSeam, FailedCallIsNamed) {
       {"cuLaunchKernel", [&] { return device.launch(stream, kernel, 1, 64, &add_call); }},
       {"cuEventRecord", [&] { return device.record(event, stream.handle()); }},
       {"cuStreamWaitEvent", [&] { return device.wait_for(stream, event); }},
+      {"cuEventQuery", [&] { return device.is_done(event).status(); }},
       {"cuStreamSynchronize", [&] { return device.wait(stream); }},
   };
   for (const auto& [name, call] : calls) {

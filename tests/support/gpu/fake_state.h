@@ -21,6 +21,7 @@ enum : int {
   kNoBinary = 209,
   kInvalidHandle = 400,
   kNotFound = 500,
+  kNotReady = 600,
   kLaunchFailed = 719,
 };
 

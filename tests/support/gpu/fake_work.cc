@@ -183,5 +183,13 @@ int cuEventRecord(void* event, void* stream) {
   found->second = gpu->streams.last_of(handle_of(stream));
   return kOk;
 }
+int cuEventQuery(void* event) {  // repeated queries eventually run the work
+  BEGIN("cuEventQuery");
+  const auto found = gpu->events.find(handle_of(event));
+  if (found == gpu->events.end()) return complain("an event that is none", kInvalidHandle);
+  if (found->second == nullptr || found->second->done) return kOk;
+  if (const int error = after_work(gpu->streams.step(found->second)); error != kOk) return error;
+  return kNotReady;
+}
 
 }  // extern "C"
