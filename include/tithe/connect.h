@@ -105,6 +105,8 @@ struct TransportKind {
   // True: all messages of a peer arrive on connections whose maker has proved that it has the job's key. So bytes with
   // a wrong tag are from a peer and were changed in transit; they are never a stranger's.
   bool proves = false;
+  // The checks of `open` that need no other rank and have no effect. nullptr: none.
+  Status (*check)(Rank rank, std::span<const std::string> values) = nullptr;
 };
 
 std::span<const TransportKind* const> all_transports();      // in the order of transports.def
@@ -118,6 +120,9 @@ struct TransportChoice {
 // A name, and options behind a colon; a comma ends a value only where `name=` follows: `ucx:transports=tcp,self`. Empty
 // or "auto": the first of the list that is usable and goes between processes. kInvalid, with the nearest known name.
 Result<TransportChoice> choose_transport(std::string_view text);
+
+// The argument checks of open_transport() on rank `rank`: name, options and their values. Opens nothing.
+Status check_transport(std::string_view text, Rank rank);
 
 // Collective. kMismatch names a rank that opens another transport, or has another version or another token.
 Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const ConnectOptions& options);

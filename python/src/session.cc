@@ -88,6 +88,7 @@ void PySession::reform(const std::string& transport, int rank, int world, const 
   if (patience.count() <= 0)
     raise({Code::kInvalid, "reform: timeout=" + std::to_string(*timeout) + ": must be more than 0 seconds"});
   check(run([&](const Session& s) { return s.may_reform(rank, world, members, epoch); }));
+  check(check_transport(transport, rank));
   cancel();
   const auto calls = std::make_shared<MainThreadCalls>();
   auto opened = open_interruptible(calls, transport,

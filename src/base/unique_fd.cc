@@ -20,12 +20,16 @@ namespace {
 // close(), since other threads may have held any other lock at the fork.
 struct Registry {
   std::mutex mutex;
-  std::vector<bool> owned;  // by descriptor
+  std::vector<bool> owned;           // by descriptor
+  std::atomic<bool> closed = false;  // a fork handler has closed a descriptor
 
   Registry();
   void close_all() {
     for (std::size_t fd = 0; fd < owned.size(); ++fd)
-      if (owned[fd]) ::close(static_cast<int>(fd));
+      if (owned[fd]) {
+        ::close(static_cast<int>(fd));
+        closed = true;
+      }
     std::fill(owned.begin(), owned.end(), false);
   }
 };
@@ -70,6 +74,8 @@ void close_owned(int fd) {
   registry().owned[static_cast<std::size_t>(fd)] = false;
   ::close(fd);
 }
+
+bool inherited() { return registry().closed; }
 
 unsigned count() { return number.load(std::memory_order_relaxed); }
 

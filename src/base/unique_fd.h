@@ -25,6 +25,9 @@ struct Hold {
 void own(int fd);  // the caller must have a Hold
 void close_owned(int fd);
 unsigned count();  // number of forks between the first process and this one
+// True if this process descends by fork() from a process that owned descriptors at the fork: it had a transport open,
+// whose threads may have held locks of libraries. In the child nobody releases them.
+bool inherited();
 
 }  // namespace forks
 

@@ -59,6 +59,13 @@ TEST(UniqueFd, a_forked_child_has_none_and_its_parent_keeps_it) {
   EXPECT_TRUE(is_open(fd));
 }
 
+TEST(UniqueFd, a_child_reports_descriptors_of_its_ancestors) {
+  const UniqueFd one = UniqueFd::from([] { return open("/dev/null", O_RDONLY | O_CLOEXEC); });
+  EXPECT_EQ(in_a_child([] { return forks::inherited() ? 0 : 1; }), 0);
+  EXPECT_EQ(in_a_child([] { return in_a_child([] { return forks::inherited() ? 0 : 1; }); }), 0);
+  EXPECT_FALSE(forks::inherited());
+}
+
 // A connection must end with its process, although a forked child is still alive.
 TEST(UniqueFd, connection_ends_with_its_process_despite_a_living_child) {
   auto [mine, its] = pair();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ Result<double> parse_value(const ParamSpec& param, std::string_view text) {
   if (!(v >= param.low && v <= param.high))
     return Status(Code::kInvalid,
                   fmt::format("{}={}: must be in {} .. {}", param.name, text, param.low, param.high));
+  if (param.whole && v != std::floor(v))
+    return Status(Code::kInvalid, fmt::format("{}={}: must be a whole number, for example {} or {}",
+                                              param.name, text, std::floor(v), std::ceil(v)));
   return v;
 }
 

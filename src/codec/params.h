@@ -17,7 +17,8 @@ struct Table {
 };
 
 // Parses the part of `spec` after its colon. Parameters that it does not name keep their values. kInvalid for a name
-// that is in no table or occurs twice, and for a value out of range; the text has the nearest known name or the range.
+// that is in no table or occurs twice, for a value out of range, and for a fraction where ParamSpec::whole; the text
+// has the nearest known name, the range, or the nearest whole numbers.
 Status parse(const Codec& codec, std::string_view spec, std::span<const Table> tables);
 
 // Appends `name=value` to a spec, unless the value is `fallback`.

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "tithe/seam/catalogue.h"
 
 namespace tithe {
@@ -33,6 +36,37 @@ TEST(Spec, RefusalsNameTheCure) {
   EXPECT_NE(why("fp32:feedbak=none").find("did you mean 'feedback'?"), std::string::npos);
   EXPECT_NE(why("onebit:mask=on").find("requires a codec that selects values"), std::string::npos);
   EXPECT_NE(why("fp32:feedback=residual").find("lossless"), std::string::npos);
+}
+
+// A fraction of a count has no meaning, and a codec would truncate it.
+TEST(Spec, RefusesFractionsOfCounts) {
+  const auto why = [](const std::string& text) {
+    auto spec = parse_spec(text);
+    EXPECT_FALSE(spec.ok()) << text;
+    EXPECT_EQ(spec.status().code(), Code::kInvalid);
+    return spec.status().what();
+  };
+  EXPECT_EQ(why("topk:block=100.7"), "topk: block=100.7: must be a whole number, for example 100 or 101");
+  for (const char* param : {"fft:bits", "fft:mantissa", "fft:block", "rangefloat:bits", "rangefloat:mantissa",
+                            "powersgd:rank", "powersgd:cols", "thc:workers", "terngrad_shared:workers"})
+    EXPECT_NE(why(std::string(param) + "=4.5").find("=4.5: must be"), std::string::npos) << param;
+  EXPECT_NE(why("powersgd:cols=99999.5").find("for example 99999 or 100000"), std::string::npos);
+  EXPECT_FALSE(parse_spec("nuqsgd:bits=4.5").ok());  // `int` in a program: a list of words
+  for (const char* text : {"topk:block=100", "topk:block=1e2", "powersgd:rank=4.0", "eden:bits=1.6",
+                           "topk:ratio=0.37", "rangefloat:range=0.5", "dgc:cap=1.5", "dragonn:slots=0.5"})
+    EXPECT_TRUE(parse_spec(text).ok()) << parse_spec(text).status().what();
+}
+
+TEST(Spec, CountsHaveWholeDefaultsAndRanges) {
+  std::size_t counts = 0;
+  for (const Codec* codec : all_codecs())
+    for (const ParamSpec& p : codec->params) {
+      if (!p.whole) continue;
+      ++counts;
+      for (const double value : {p.fallback, p.low, p.high})
+        EXPECT_EQ(value, std::floor(value)) << codec->name << ' ' << p.name;
+    }
+  EXPECT_GE(counts, 8U);
 }
 
 // Without momentum there is no velocity to mask.

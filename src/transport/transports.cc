@@ -38,6 +38,14 @@ Result<TransportChoice> choose_first() {
   return Status(Code::kUnsupported, fmt::format("no transport between processes: {}", passed_over));
 }
 
+Status check_between_processes(const TransportKind& kind) {
+  if (kind.open != nullptr) return {};
+  return {Code::kInvalid,
+          fmt::format(
+              "transport {} only connects threads of one process: between processes use another transport",
+              kind.name)};
+}
+
 // Splits off the first item of a list `a=1,b=2,3`: an item ends at the comma before the next `name=`.
 std::string_view next_item(std::string_view& rest) {
   std::size_t comma = rest.find(',');
@@ -150,16 +158,19 @@ Result<TransportChoice> choose_transport(std::string_view text) {
   return choice;
 }
 
+Status check_transport(std::string_view text, Rank rank) {
+  const Result<TransportChoice> choice = choose_transport(text);
+  if (!choice.ok()) return choice.status();
+  TITHE_TRY(check_between_processes(*choice->kind));
+  return choice->kind->check == nullptr ? Status() : choice->kind->check(rank, choice->values);
+}
+
+// If this rank's values are wrong, kind.open reports that to the other ranks, so check_transport() is not called here.
 Result<std::unique_ptr<Transport>> open_transport(std::string_view text, const ConnectOptions& options) {
   const Result<TransportChoice> choice = choose_transport(text);
   if (!choice.ok()) return choice.status();
   const TransportKind& kind = *choice->kind;
-  if (kind.open == nullptr)
-    return Status(
-        Code::kInvalid,
-        fmt::format(
-            "transport {} only connects threads of one process: between processes use another transport",
-            kind.name));
+  TITHE_TRY(check_between_processes(kind));
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world)
     return Status(Code::kInvalid, fmt::format("rank {} of world size {}", options.rank, options.world));
   if (options.timeout.count() <= 0) return Status(Code::kInvalid, "timeout must be positive");

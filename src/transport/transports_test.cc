@@ -118,6 +118,23 @@ TEST(Transports, a_wrong_text_suggests_the_nearest) {
   EXPECT_NE(refusal("loop:devices=a").find("takes no options"), std::string::npos);
 }
 
+// reform() checks its transport before it ends the rounds of the old world.
+TEST(Transports, wrong_values_can_be_found_without_opening) {
+  for (const auto& [text, word] : {std::pair("tcp:streams=0", "streams=0"),
+                                   {"tcp:tos=high", "tos=high"},
+                                   {"tcp:trust=10.0.0.0/99", "10.0.0.0/99"},
+                                   {"tcp:trust=203.0.113.0/24", "no address of this machine"},
+                                   {"tcp:tls=nowhere", "nowhere"},
+                                   {"tcp:bogus=1", "bogus"},
+                                   {"loop", "threads of one process"}}) {
+    const Status s = check_transport(text, 0);
+    EXPECT_EQ(s.code(), Code::kInvalid) << text;
+    EXPECT_NE(s.what().find(word), std::string::npos) << s.what();
+  }
+  for (const char* text : {"auto", "tcp", "tcp:streams=4,tos=0x28"})
+    EXPECT_TRUE(check_transport(text, 0).ok()) << check_transport(text, 0).what();
+}
+
 TEST(Transports, auto_reports_the_first_usable_transport) {
   for (const char* text : {"", "auto"}) {
     const Result<TransportChoice> choice = choose_transport(text);

@@ -3,7 +3,6 @@
 // ledger and identity, and learn who is gone, also those who never had a message of it. `make test-full` runs it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "base/rng.h"
 #include "multiproc/processes.h"
+#include "support/reserved_port.h"
 #include "tithe/session.h"
 
 namespace tithe::testing {
@@ -62,18 +62,6 @@ float value(Rank rank, int round, std::size_t i) {
   const std::uint64_t draw =
       mix64(static_cast<std::uint64_t>(rank) * 1'000'003 + i * 17 + static_cast<std::uint64_t>(round) * 7919);
   return static_cast<float>(static_cast<int>(draw % 17) - 8);
-}
-
-int free_port() {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  EXPECT_EQ(bind(s, reinterpret_cast<sockaddr*>(&at), size), 0);
-  EXPECT_EQ(getsockname(s, reinterpret_cast<sockaddr*>(&at), &size), 0);
-  close(s);
-  return ntohs(at.sin_port);
 }
 
 class LargeWorld : public ::testing::TestWithParam<std::string> {
@@ -135,7 +123,7 @@ class LargeWorld : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  int port_ = free_port();
+  const testing::ReservedPort port_;
 };
 
 TEST_P(LargeWorld, OpensAndKeepsTheLawsOnARing) { laws_hold("fp32", "ring"); }

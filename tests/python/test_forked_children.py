@@ -200,9 +200,9 @@ def sessions_of_children(rank, world, transport, meeting):
 
     def inner(depth):
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "TITHE_FILE": f"{meeting}{depth}"}
-        if transport == "ucx":  # UCX does not survive a fork, and raises an error
-            with pytest.raises(ValueError, match="forked"):
-                tithe.Session.from_environment(transport="ucx", codec="fp32")
+        # UCX would wait for locks that threads of the parent held at the fork.
+        with pytest.raises(ValueError, match="forked from a process with an open session"):
+            tithe.Session.from_environment(transport="ucx", codec="fp32")
         own = tithe.Session.from_environment(codec="fp32", timeout=60.0)
         values = np.full(10_000, rank, "f4")
         own.wait(own.sync({"w": values}))

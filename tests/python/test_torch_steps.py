@@ -124,6 +124,7 @@ def test_a_rank_skips_a_step_and_all_ranks_apply_the_mean_of_the_others(name):
     # DDP hands over the bucket of unused parameters with the first gradient.
     drops = ["late in backward", *(["early in backward"] if name == "unused" else [])]
     assert rounds == rounds_there and rounds[1] == len(drops)
+    assert sum(rounds) == len(first), "a dropped round counts once"
     for (where, gradients, own, weights), (_, theirs, own2, there), (_, _, own3, _) in zip(
         first, second, third, strict=True
     ):

@@ -55,7 +55,14 @@ struct ParamSpec {
   std::string_view doc;                            // one line, with the unit
   std::span<const std::string_view> choices = {};  // empty: a number
   Role role = Role::kOwn;
+  bool whole = false;  // only whole numbers are valid: the parameter counts something
 };
+
+// Declares a parameter that counts something: fractions are refused. fallback, low and high must be whole.
+constexpr ParamSpec whole_number(ParamSpec param) {
+  param.whole = true;
+  return param;
+}
 
 struct Codec;
 

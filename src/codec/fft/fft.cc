@@ -13,10 +13,12 @@ namespace {
 enum Param : std::size_t { kRatio, kBits, kMantissa, kBlock };
 constexpr ParamSpec kParams[] = {
     {"ratio", 0.15, 1e-4, 1, "part of the frequencies that is sent, 1 - theta", {}, Role::kRatio},
-    {"bits", 8, range::kMinBits, range::kMaxBits, "bits of a coefficient's real or imaginary part, N"},
-    {"mantissa", 0, 0, range::kMaxBits - 2,
-     "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"},
-    {"block", 4096, 1 << kMinLog, 1 << kMaxLog, "values per transform; rounded down to a power of two"}};
+    whole_number(
+        {"bits", 8, range::kMinBits, range::kMaxBits, "bits of a coefficient's real or imaginary part, N"}),
+    whole_number({"mantissa", 0, 0, range::kMaxBits - 2,
+                  "mantissa bits, below N - 1; 0 = N - 4: codes reach down to 2^-8 of the largest"}),
+    whole_number(
+        {"block", 4096, 1 << kMinLog, 1 << kMaxLog, "values per transform; rounded down to a power of two"})};
 
 Head head_of(const Settings& s) {
   const int bits = static_cast<int>(s[kBits]);

@@ -20,14 +20,14 @@ namespace {
 
 enum Param : std::size_t { kRank, kCols };
 constexpr ParamSpec kParams[] = {
-    {"rank", 4, 1, kMaxRank, "columns of each factor (whole number)"},
-    {"cols",
-     0,
-     0,
-     0x1p31,
-     "values per row of the matrix (whole number); 0 = the tensor's rows, or a square",
-     {},
-     Role::kCols}};
+    whole_number({"rank", 4, 1, kMaxRank, "columns of each factor (whole number)"}),
+    whole_number({"cols",
+                  0,
+                  0,
+                  0x1p31,
+                  "values per row of the matrix (whole number); 0 = the tensor's rows, or a square",
+                  {},
+                  Role::kCols})};
 
 std::size_t whole(double v) { return static_cast<std::size_t>(v); }
 

@@ -11,9 +11,9 @@ namespace {
 
 enum Param : std::size_t { kBits, kMantissa, kRange };
 constexpr ParamSpec kParams[] = {
-    {"bits", 8, kMinBits, kMaxBits, "bits per value, N"},
-    {"mantissa", 0, 0, kMaxBits - 2,
-     "mantissa bits, below N - 1; 0 = those with the least error on a sample"},
+    whole_number({"bits", 8, kMinBits, kMaxBits, "bits per value, N"}),
+    whole_number({"mantissa", 0, 0, kMaxBits - 2,
+                  "mantissa bits, below N - 1; 0 = those with the least error on a sample"}),
     {"range", 0, 0, 1e38, "largest magnitude; 0 = each block of 1024 values has its own"}};
 
 int bits_of(const Settings& s) { return static_cast<int>(s[kBits]); }

@@ -17,7 +17,8 @@ constexpr ParamSpec kParams[] = {
     {"ratio", 0.01, 1e-6, 1, "fraction of the values that is sent", {}, Role::kRatio},
     sparse::kValuesParam,
     sparse::kIndicesParam,
-    {"block", 0, 0, 65536, "values per block, whose largest are sent; 0: the largest of the whole tensor"}};
+    whole_number({"block", 0, 0, 65536,
+                  "values per block, whose largest are sent; 0: the largest of the whole tensor"})};
 
 sparse::Form form(const Settings& s) { return sparse::form_of(s, kForm); }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 
@@ -14,6 +15,7 @@ using device::Address;
 
 constexpr std::string_view kOnHost = "on the host: ";  // the prefix of catalogue::OnDevice::how
 constexpr std::size_t kAligned = 64;
+constexpr std::size_t kNotMirrored = SIZE_MAX;  // in mirrored_at_: the host path does not use the tensor
 
 using tithe::bytes_of;
 std::size_t bytes_of(const Tensor& t) { return t.n * bytes_of(t.dtype); }
@@ -152,14 +154,15 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
 // Tensors of host parts are contiguous in the mirror, so most of these parts are used in place.
 Status DeviceParts::make_mirror() {
   mirror_ = bucket_;
-  std::vector<bool> here(bucket_.size());
+  mirrored_at_.assign(bucket_.size(), kNotMirrored);
   for (std::size_t p = 0; p < parts_.size(); ++p)
-    for (const PartShare& s : made_[p].shares) here[s.tensor] = here[s.tensor] || !parts_[p].why.empty();
+    if (!parts_[p].why.empty())
+      for (const PartShare& s : made_[p].shares) mirrored_at_[s.tensor] = 0;
   std::size_t bytes = 0;
-  std::vector<std::size_t> at(bucket_.size());
   for (std::size_t k = 0; k < bucket_.size(); ++k) {
-    at[k] = (bytes + 3) / 4 * 4;
-    if (here[k]) bytes = at[k] + bytes_of(bucket_[k]);
+    if (mirrored_at_[k] == kNotMirrored) continue;
+    mirrored_at_[k] = (bytes + 3) / 4 * 4;
+    bytes = mirrored_at_[k] + bytes_of(bucket_[k]);
   }
   if (bytes > mirrored_.bytes()) {
     mirrored_ = {};
@@ -168,7 +171,7 @@ Status DeviceParts::make_mirror() {
     mirrored_ = std::move(*memory);
   }
   for (std::size_t k = 0; k < bucket_.size(); ++k)
-    mirror_[k].data = here[k] ? mirrored_.data() + at[k] : nullptr;
+    mirror_[k].data = mirrored_at_[k] == kNotMirrored ? nullptr : mirrored_.data() + mirrored_at_[k];
   return {};
 }
 

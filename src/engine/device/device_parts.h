@@ -115,6 +115,8 @@ class DeviceParts {
   bool on_ = false, reserved_ = false;
   std::vector<PartState> parts_;
   std::vector<Tensor> bucket_, mirror_;
+  // The offset of each tensor in mirrored_. A member, so that a round allocates no memory for it.
+  std::vector<std::size_t> mirrored_at_;
   device::Memory staged_;
   device::Pinned mirrored_;
   device::Event given_;  // the caller's work on the bucket has ended

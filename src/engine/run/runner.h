@@ -64,15 +64,16 @@ class Runner {
   std::unique_ptr<Unit> forget(Job& job);
   // Begins a round of an idle job.
   Status start(Job& job, std::span<const Tensor> bucket, std::uint32_t round, std::uint64_t ticket);
-  // Blocks until the job is done. Returns the session's failure if there is one.
-  Status wait(Job& job);
+  // Blocks until the job is done. Returns the session's failure if there is one. by_program, here and in agree(): the
+  // program waits, and not a straggler proxy, so the time counts in SessionStats::wait_ns.
+  Status wait(Job& job, bool by_program);
   // Returns true if the job is done. Does not block. Without lanes, runs all steps that are ready.
   Result<bool> poll(const Job& job);
   // Ends the open round: no further job of it starts. Blocks until all started jobs are done, every rank has ended
   // its work for the round, and the transport has sent this rank's done messages. If the result is ok, all ranks
   // commit the round, and the caller must commit it too, even if the session fails meanwhile. False: a value on some
   // rank was not finite, and all ranks drop the round. away_ns: Done::away_ns.
-  Result<bool> agree(std::uint64_t away_ns = 0);
+  Result<bool> agree(std::uint64_t away_ns, bool by_program);
   // Fills in Done::away_ns of each rank for the last agreed round. Returns false if a later done message has replaced
   // one of them.
   bool away(std::span<std::uint64_t> out) const {

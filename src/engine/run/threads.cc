@@ -111,14 +111,15 @@ std::uint64_t Runner::block(Hold& hold, const std::function<bool()>& over, nanos
   return static_cast<std::uint64_t>(now_ns() - began);
 }
 
-Status Runner::wait(Job& job) {
+Status Runner::wait(Job& job, bool by_program) {
   Hold hold(state_.lock);
   const std::int64_t begin = state_.trace_ns();
   const auto over = [&] {
     return state_.shutdown.over() || (failures_.open() && job.state == Job::State::kDone);
   };
   ++job.awaited;
-  state_.recorder.stats().wait_ns += block(hold, over, kIdle);
+  const std::uint64_t blocked = block(hold, over, kIdle);
+  if (by_program) state_.recorder.stats().wait_ns += blocked;
   --job.awaited;
   state_.recorder.call("wait", state_.rounds.round(), begin, state_.trace_ns());
   return state_.shutdown.verdict();
@@ -141,7 +142,7 @@ Result<bool> Runner::poll(const Job& job) {
 // Ends the round on this rank and waits for all others: first until the round is agreed, then until every peer has
 // this rank's done message. Peers need that message, and after this call the process may exit at any moment. No clock
 // watches the peers of an agreed round, so a peer that accepts nothing is given the same timeout here.
-Result<bool> Runner::agree(std::uint64_t away_ns) {
+Result<bool> Runner::agree(std::uint64_t away_ns, bool by_program) {
   Hold hold(state_.lock);
   Rounds& rounds = state_.rounds;
   const std::int64_t begin = state_.trace_ns();
@@ -150,7 +151,8 @@ Result<bool> Runner::agree(std::uint64_t away_ns) {
   add_entry(agreement_.end_entry(), false);
   end_work();
   const auto over = [&] { return state_.shutdown.over() || rounds.agreed(); };
-  state_.recorder.stats().wait_ns += block(hold, over, kIdle);
+  const std::uint64_t blocked = block(hold, over, kIdle);
+  if (by_program) state_.recorder.stats().wait_ns += blocked;
   state_.recorder.call("wait", rounds.round(), begin,
                        rounds.ended() > before ? std::max(begin, in_ns(rounds.since())) : state_.trace_ns());
   const auto sent = [&] { return !failures_.open() || !control_.done_pending(); };

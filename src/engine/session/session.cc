@@ -120,8 +120,10 @@ Result<Ticket> SessionImpl::hand_over(std::span<const Tensor> bucket, const Orig
 
 Status SessionImpl::wait(Ticket ticket) {
   Job* job = nullptr;
+  bool by_program = false;
   {
     const std::lock_guard lock(mutex_);
+    by_program = rounds_.by_program();  // of the open round, to which an open entry belongs
     if (LayoutEntry* e = layouts_.find(ticket); e != nullptr && !e->waited) {
       e->waited = true;
       if (!e->open) return runner_.status();  // commit() has waited for it
@@ -132,8 +134,8 @@ Status SessionImpl::wait(Ticket ticket) {
     return {Code::kInvalid,
             fmt::format("ticket {} was never issued, or wait() has returned it already", ticket)};
   const std::int64_t began = runner_.now_ns();
-  TITHE_TRY(runner_.wait(*job));
-  {
+  TITHE_TRY(runner_.wait(*job, by_program));
+  if (by_program) {
     const std::lock_guard lock(mutex_);
     rounds_.add_blocked(runner_.now_ns() - began);
   }
@@ -177,17 +179,18 @@ Status SessionImpl::commit() {
 // Undo data of the last round are replaced. If new choices apply from the next round on, the session switches last.
 Status SessionImpl::commit_round(bool& ended) {
   const std::int64_t began = runner_.now_ns();
-  bool open = false;
+  bool open = false, by_program = false;
   std::uint64_t away_ns = 0;
   {
     const std::lock_guard lock(mutex_);
     open = layouts_.any_open();
+    by_program = rounds_.by_program();
     rounds_.set_ending(open);
     away_ns = rounds_.away_ns();
   }
   TITHE_TRY(runner_.status());
   if (!open) return {};
-  const Result<bool> agreed = runner_.agree(away_ns);
+  const Result<bool> agreed = runner_.agree(away_ns, by_program);
   if (!agreed.ok()) return agreed.status();
   const bool finite = *agreed;
   const std::lock_guard lock(mutex_);

@@ -85,8 +85,10 @@ Course course_of(const std::string& codec, const std::string& strategy, bool pla
         for (const int late : {4, 5})
           for (std::size_t i = 0; i < kValues; ++i) values[i] += whole_numbers(1, late)[i];
       if (r == 1 && !plain && round == 4) {
+        const std::uint64_t waited = ranks[1].stats().wait_ns;
         until([&] { return first_has == 6; });
         until([&] { return ranks[1].stats().rounds_behind == 2; });
+        EXPECT_EQ(ranks[1].stats().wait_ns, waited) << "the proxy waits, and not the program";
       }
       if (r == 0 && !plain && round != 4 && round != 5) until([&] { return second_hands > round; });
       const Status s =

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -14,6 +11,7 @@
 #include <thread>
 
 #include "support/relay.h"
+#include "support/reserved_port.h"
 #include "tithe/connect.h"
 #include "transport/rendezvous/socket.h"
 
@@ -23,25 +21,12 @@ namespace {
 using namespace std::chrono_literals;
 using Gathered = Result<std::vector<std::vector<std::uint8_t>>>;
 
-// A port that is probably free.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  socklen_t size = sizeof any;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&any), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size), 0);
-  close(fd);
-  return ntohs(any.sin_port);
-}
-
 // The parameter is true for files.
 class Rendezvous : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     std::string path = (std::filesystem::temp_directory_path() / "tithe-meet-XXXXXX").string();
     folder_ = mkdtemp(path.data());
-    port_ = free_port();
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
@@ -87,7 +72,7 @@ class Rendezvous : public ::testing::TestWithParam<bool> {
   }
 
   std::filesystem::path folder_;
-  int port_ = 0;
+  const testing::ReservedPort port_;
 };
 
 TEST_P(Rendezvous, everyone_gets_all_blobs) {

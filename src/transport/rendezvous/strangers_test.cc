@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "support/reserved_port.h"
 #include "transport/rendezvous/handshake.h"
 #include "transport/rendezvous/socket.h"
 
@@ -23,17 +24,6 @@ using Clock = std::chrono::steady_clock;
 using Gathered = Result<std::vector<Blob>>;
 
 const Token kToken(32, 5);
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  socklen_t size = sizeof any;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&any), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size), 0);
-  close(fd);
-  return ntohs(any.sin_port);
-}
 
 Launch launch(Rank rank, int world, int port, std::chrono::milliseconds timeout = 30s) {
   Launch l;
@@ -74,7 +64,7 @@ Blob hear(const Socket& s, std::chrono::milliseconds most) {
 
 // Two ranks rendezvous while `stranger` uses rank 0's port. Rank 1 starts after the stranger.
 void meet_beside(const std::function<void(int port)>& stranger, std::chrono::milliseconds most = 20s) {
-  const int port = free_port();
+  const testing::ReservedPort port;
   Gathered got[2] = {Status(Code::kIo, "not run"), Status(Code::kIo, "not run")};
   std::thread zero([&] { got[0] = open_rendezvous(launch(0, 2, port))(kAddress0); });
   stranger(port);
@@ -158,7 +148,7 @@ TEST(RendezvousStrangers, a_client_that_sends_a_byte_per_second_is_dropped) {
 }
 
 TEST(RendezvousStrangers, a_rank_with_another_token_fails_at_once) {
-  const int port = free_port();
+  const testing::ReservedPort port;
   Gathered zero = Status(Code::kIo, "not run");
   std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
   Launch other = launch(1, 2, port);
@@ -173,7 +163,7 @@ TEST(RendezvousStrangers, a_rank_with_another_token_fails_at_once) {
 
 // A client that leaves before rank 0 reads its request still counts, so that rank 0's error mentions tokens.
 TEST(RendezvousStrangers, clients_that_disconnect_are_counted) {
-  const int port = free_port();
+  const testing::ReservedPort port;
   Gathered zero = Status(Code::kIo, "not run");
   std::thread host([&] { zero = open_rendezvous(launch(0, 2, port, 3s))(kAddress0); });
   for (int k = 0; k < 20; ++k) {
@@ -187,7 +177,7 @@ TEST(RendezvousStrangers, clients_that_disconnect_are_counted) {
 // Another program listens at rank 0's address: detected without waiting for the timeout.
 TEST(RendezvousStrangers, silent_or_closing_servers_are_not_rank_0) {
   for (const bool silent : {false, true}) {
-    const int port = free_port();
+    const testing::ReservedPort port;
     int why = 0;
     auto holder = listen_on(port, &why);
     ASSERT_TRUE(holder.ok());
@@ -211,7 +201,7 @@ TEST(RendezvousStrangers, silent_or_closing_servers_are_not_rank_0) {
 }
 
 TEST(RendezvousStrangers, without_a_token_only_local_clients_are_accepted) {
-  Launch l = launch(0, 2, free_port(), 300ms);
+  Launch l = launch(0, 2, testing::ReservedPort(), 300ms);
   l.token.clear();
   l.host = "192.0.2.1";  // a documentation address (RFC 5737)
   for (const Rank r : {0, 1}) {
@@ -229,7 +219,7 @@ TEST(RendezvousStrangers, without_a_token_only_local_clients_are_accepted) {
 }
 
 TEST(RendezvousStrangers, rank_0_listens_on_the_given_address) {
-  const int port = free_port();
+  const testing::ReservedPort port;
   int why = 0;
   const auto at = listen_at("127.0.0.1", port, true, &why);
   ASSERT_TRUE(at.ok()) << at.status().what();

@@ -216,6 +216,12 @@ class Server {
     }
   }
 
+  // A returning client has closed its earlier connection, but step() may not have read that end yet.
+  bool is_connected(Client& complete) {
+    bool keep_open = false;
+    return read(complete, &keep_open).ok() && keep_open;
+  }
+
   // Handles a complete message.
   Status handle_message(Client& v, bool* keep_open) {
     *keep_open = false;
@@ -252,8 +258,8 @@ class Server {
       case Client::Stage::kClaim: {
         std::optional<Blob> blob = open_claim(v.bytes, v.shake);
         if (!blob) return {};
-        for (const Client& other : clients_)
-          if (&other != &v && other.complete() && other.rank == v.rank)
+        for (Client& other : clients_)
+          if (&other != &v && other.complete() && other.rank == v.rank && is_connected(other))
             return {Code::kMismatch, fmt::format("two processes identify themselves as rank {}", v.rank),
                     v.rank};
         v.expect(0);

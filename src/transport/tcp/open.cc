@@ -72,11 +72,10 @@ std::uint64_t link_rate_of(const std::vector<Endpoint>& at) {
   return 0;
 }
 
-Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
-                                              std::span<const std::string> values,
-                                              std::vector<Endpoint>& at) {
-  const Result<Options> options = options_of(connect.rank, values);
-  if (!options.ok()) return options.status();
+// Sets `at` to the endpoints at which the rank listens.
+Result<Options> checked_options(Rank rank, std::span<const std::string> values, std::vector<Endpoint>& at) {
+  Result<Options> options = options_of(rank, values);
+  if (!options.ok()) return options;
   at = listen_endpoints(options->trust, options->credentials != nullptr);
   if (!options->trust.empty() &&
       std::all_of(at.begin(), at.end(), [](const Endpoint& e) { return e.address().is_loopback(); }))
@@ -89,6 +88,19 @@ Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
                           "this host, omit trust=; otherwise give the network between the hosts"
                         : "contains no address of this machine",
                     shown(interface_addresses())));
+  return options;
+}
+
+Status check_values(Rank rank, std::span<const std::string> values) {
+  std::vector<Endpoint> at;
+  return checked_options(rank, values, at).status();
+}
+
+Result<std::unique_ptr<TcpTransport>> prepare(const ConnectOptions& connect,
+                                              std::span<const std::string> values,
+                                              std::vector<Endpoint>& at) {
+  const Result<Options> options = checked_options(connect.rank, values, at);
+  if (!options.ok()) return options.status();
   if (at.empty()) return Status(Code::kIo, "tcp: this machine's loopback interface is down");
   try {
     auto transport = std::make_unique<TcpTransport>(connect.rank, connect.world, *options, connect.silence);
@@ -161,7 +173,8 @@ const TransportKind tcp_transport = {
     .probe = tcp::probe,
     .open = tcp::open,
     .open_threads = nullptr,
-    .proves = true};
+    .proves = true,
+    .check = tcp::check_values};
 
 const LongMessages tcp_long_messages = {SendProtocol::kPosted, tcp::kWholeBytes};
 

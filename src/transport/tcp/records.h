@@ -56,6 +56,15 @@ constexpr std::size_t body_bytes(std::size_t bytes) {
   return (bytes - kFrameHeaderBytes - kFrameTrailerBytes) / kBodyUnit * kBodyUnit;
 }
 
+// The bytes to write now of a piece with `left` unwritten bytes, to a connection with room for `free`. Whole units
+// remain after the write, so a packet that leaves before the next write ends with a float. A network card that rounds
+// floats takes the bytes of each packet for whole floats (card/docs/card.md).
+constexpr std::size_t write_bytes(std::size_t left, std::size_t free) {
+  if (free >= left) return left;
+  const std::size_t rest = (left - free + kBodyUnit - 1) / kBodyUnit * kBodyUnit;
+  return rest < left ? left - rest : 0;
+}
+
 void write_record(const Record& record, std::uint8_t* to);
 // Empty if no rank writes such a record: an unknown kind, a field that this kind does not use, or an impossible length.
 std::optional<Record> read_record(ByteView bytes);

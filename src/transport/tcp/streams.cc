@@ -56,12 +56,12 @@ bool TcpTransport::push(Peer& p, Outflow& flow) {
   if (!flow.wire || flow.full || p.broken || flow.pauses || !count(flow)) return false;
   if (flow.left == 0 && p.ready.empty()) return false;
   const std::size_t free = room(flow);
-  if (free == 0) {
+  if (free >= kBodyUnit && flow.left == 0) assign_piece(p, flow);
+  const std::size_t most = write_bytes(flow.left, free);
+  if (most == 0) {
     pause(p, flow);
     return false;
   }
-  if (flow.left == 0) assign_piece(p, flow);
-  const std::size_t most = std::min(free, flow.left);
   const std::ptrdiff_t n = flow.wire->write({flow.at, most});
   if (n < 0) {
     flow.full = true;

@@ -17,6 +17,8 @@
 #include <iterator>
 #include <mutex>
 
+#include "base/unique_fd.h"
+
 namespace tithe::ucx {
 
 // The list of all live Sockets. fork() takes the mutex, so the list is consistent in a child.
@@ -147,10 +149,11 @@ bool Sockets::has(int fd) const {
 }
 
 Status Sockets::usable() {
-  if (!known().inherited) return {};
+  if (!known().inherited && !forks::inherited()) return {};
   return {Code::kUnsupported,
-          "this process was forked from a process that had UCX open, and a fork does not copy UCX's helper "
-          "thread: pass transport=\"tcp\", or start the process by spawn or forkserver"};
+          "this process was forked from a process with an open session: a fork does not copy UCX's helper "
+          "thread, and copies its locks as other threads held them; pass transport=\"tcp\", or start the "
+          "process by spawn or forkserver"};
 }
 
 }  // namespace tithe::ucx

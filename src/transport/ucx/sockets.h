@@ -8,7 +8,10 @@
 // and accepted connections), or if it has the keep-alive settings that tithe passes to UCX (connections that UCX
 // opened).
 //
-// UCX itself does not work in such a child, because fork() does not copy its helper thread.
+// UCX itself does not work in such a child, because fork() does not copy its helper thread. It does not work in a child
+// of a process with another open transport either: once the library is loaded, every munmap() of the process takes a
+// lock of UCX for a moment. A fork during such a call on another thread copies the lock as held. The child would then
+// wait for the lock forever while it opens UCX.
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
@@ -36,7 +39,7 @@ class Sockets {
   // Call once all connections exist: programs started by this process do not inherit them.
   void close_on_exec() const;
 
-  // kUnsupported in a child whose parent had UCX open at the fork.
+  // kUnsupported in a child whose parent had a transport open at the fork.
   static Status usable();
 
  private:

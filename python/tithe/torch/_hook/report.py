@@ -28,14 +28,23 @@ class Report:
         self._logs = logs
         self._steps = 0
         self._first: dict[str, Any] | None = None
+        self._followed = 0  # rounds that followed a dropped one and belong to its step
 
-    def committed(self, session: _core.Session, device: torch.device) -> None:
-        """Called after each commit. device: of the step's gradients."""
+    def sums(self, session: _core.Session) -> dict[str, Any]:
+        """Returns summed_up(session), in which each step is one round."""
+        sums = summed_up(session)
+        sums["rounds"] -= self._followed
+        return sums
+
+    def committed(self, session: _core.Session, device: torch.device, followed: bool) -> None:
+        """Called after each step. device: of the step's gradients. followed: the step had a second round, without
+        gradients."""
         self._steps += 1
+        self._followed += followed
         if not self._logs or self._steps not in (1, _STEPS):
             return
         with contextlib.suppress(ValueError):  # the session was closed meanwhile
-            now = summed_up(session)
+            now = self.sums(session)
             if self._steps == 1:
                 self._first = now
                 _log.info("%s", self._beginning(now, by_tensor(session), device))

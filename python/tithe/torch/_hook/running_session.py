@@ -77,7 +77,7 @@ class RunningSession:
             self.backward.end()
         if self.stop.detach() is not None:
             with contextlib.suppress(ValueError):  # the session of a forked child
-                self.last = {figure: figure(self.session) for figure in (summed_up, by_tensor, plan_text)}
+                self.last = {of: self.figure(of) for of in (summed_up, by_tensor, plan_text)}
             self.workers.stop(True)
 
     @property
@@ -86,7 +86,9 @@ class RunningSession:
 
     def figure(self, of: Callable[[_core.Session], Any]) -> Any:
         """Returns summed_up, by_tensor or plan_text of the session, or its last result if the session is closed."""
-        return self.last[of] if self.last else of(self.session)
+        if self.last:
+            return self.last[of]
+        return self.report.sums(self.session) if of is summed_up else of(self.session)
 
     def device(self) -> contextlib.AbstractContextManager[None]:
         """Makes the parameters' accelerator the current device, if they are on one."""

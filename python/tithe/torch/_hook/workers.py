@@ -25,7 +25,7 @@ _log = logging.getLogger("tithe.torch")
 
 Waits = tuple[float, float]
 MissingBucket = Callable[[list[int], float, bool], Exception]
-Report = Callable[[_core.Session, torch.device], None]
+Report = Callable[[_core.Session, torch.device, bool], None]
 
 _POLL_SECONDS = 0.1  # between two checks whether another thread has abandoned its step
 # Prefixes of the session's messages: include/tithe/session.h
@@ -56,7 +56,8 @@ Work = Job | BackwardEnded | Barrier | None  # None ends a thread
 Jobs = queue.SimpleQueue[Work]
 
 
-def _commit(session: _core.Session, step: list[Job]) -> None:
+def _commit(session: _core.Session, step: list[Job]) -> bool:
+    """Returns True if another round followed, in which the ranks learned why this one was dropped."""
     session.commit()
     for line in session.messages():
         info = line.startswith(_INFO) and not line.startswith(_TROUBLE)
@@ -66,6 +67,7 @@ def _commit(session: _core.Session, step: list[Job]) -> None:
     skipped = weight is not None and weight.skipped_by_a_rank(session)
     for job in step:
         job.finish_round(dropped, skipped)
+    return weight is not None
 
 
 def _work(
@@ -106,8 +108,7 @@ def _work(
                         session.wait(job.ticket)
                         job.return_early()
                     if job.last:
-                        _commit(session, step)
-                        report(session, job.tensor.device)
+                        report(session, job.tensor.device, _commit(session, step))
                         _end(step, None)
                 elif causes:
                     raise causes[0]

@@ -25,9 +25,9 @@ inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kRow = 16;
 inline constexpr unsigned kMaxWorkers = 256;  // a frame has at most this many parts
 
-inline constexpr ParamSpec kWorkers = {
-    "workers", 16, 1, kMaxWorkers,
-    "largest number of ranks; int fields are as wide as the sum over the present ranks requires"};
+inline constexpr ParamSpec kWorkers = whole_number(
+    {"workers", 16, 1, kMaxWorkers,
+     "largest number of ranks; int fields are as wide as the sum over the present ranks requires"});
 
 struct Head {
   unsigned added;
