@@ -29,8 +29,8 @@ bool encode_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
 }
 
 bool encode(const EncodeInput& in, std::uint8_t* out) {
-  if (in.residual) return in.residual_out ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
-  return in.residual_out ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
+  return by_residuals(in, [&](auto residual, auto residual_out)
+                              HWY_ATTR { return encode_as<residual, residual_out>(in, out); });
 }
 
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "codec/shared/common/payload.h"
+#include "codec/shared/common/block.h"
 
 namespace tithe {
 namespace rangefloat {
@@ -70,9 +70,7 @@ Head choose(const Settings& s, const EncodeInput& in) {
 bool encode_ref(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const EncodeInput block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                               in.residual_out ? in.residual_out + first : nullptr,
-                               std::min(kBlock, in.n - first)};
+    const EncodeInput block = block::part(in, first, std::min(kBlock, in.n - first));
     finite =
         encode_block(head, largest, block, out + first / kBlock * block_bytes(head.bits, kBlock)) && finite;
   }
