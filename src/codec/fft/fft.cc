@@ -186,9 +186,8 @@ void decode_block(const Head& head, const Block& block, std::span<const ByteView
   for (const ByteView p : payloads) add_bins(head.code, block, &p[block.at], room.c);
   inverse(block.tables(), room.c, room.z);
   for (std::size_t i = 0; i < block.values; ++i) {
-    const float v = value(room.z, i);
-    const float sum = how.base ? how.base[block.first + i] + v : v;
-    out[block.first + i] = how.divide == 1.0F ? sum : sum / how.divide;
+    const std::size_t at = block.first + i;
+    out[at] = codec::merged(how, at, value(room.z, i));
   }
 }
 
