@@ -34,8 +34,6 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(const Place&) { return 1; }
-
 StrategyCost cost(const Place& p) {
   const int workers = p.world - 1;
   const auto crossing = [&](int answer) {
@@ -54,16 +52,14 @@ StrategyCost cost(const Place& p) {
           .roundings = 2};
 }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy aggregator_strategy = {.name = "aggregator",
                                       .doc = "rank 0 sums for all ranks (the worker-aggregator baseline)",
                                       .draw = draw,
-                                      .chunks = chunks,
+                                      .chunks = one_chunk,
                                       .cost = cost,
-                                      .laws = kLaws,
+                                      .laws = kSumsFirst,
                                       .by_rank = true};
 
 }  // namespace tithe

@@ -27,8 +27,6 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(const Place&) { return 1; }
-
 StrategyCost cost(const Place& p) {
   const int others = p.world - 1;
   const double crossing = busiest_host(p, [&](const std::vector<Rank>& ranks) {
@@ -44,16 +42,14 @@ StrategyCost cost(const Place& p) {
           .senders = max_remote_ranks(p)};
 }
 
-constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy gather_strategy = {.name = "gather",
                                   .doc = "every frame to every rank, one combining pass",
                                   .draw = draw,
-                                  .chunks = chunks,
+                                  .chunks = one_chunk,
                                   .cost = cost,
-                                  .laws = kLaws,
+                                  .laws = kOnePassFirst,
                                   .by_rank = true};
 
 }  // namespace tithe

@@ -75,9 +75,8 @@ void Graph::send(Rank peer, Frame f) {
   edge(f.node, node);
 }
 
-void Graph::merge(Chunk c, std::span<const Frame> frames) {
-  if (frames.empty()) return;
-  const int node = add(Op::kMerge, c, stage_of(frames[0]));
+void Graph::take(Op op, Chunk c, std::span<const Frame> frames) {
+  const int node = add(op, c, stage_of(frames[0]));
   for (const Frame f : frames) {
     nodes_.back().frames.push_back(f.node);
     edge(f.node, node);
@@ -86,16 +85,14 @@ void Graph::merge(Chunk c, std::span<const Frame> frames) {
   once_each(nodes_.back().after);
 }
 
+void Graph::merge(Chunk c, std::span<const Frame> frames) {
+  if (!frames.empty()) take(Op::kMerge, c, frames);
+}
+
 void Graph::store(Chunk c, std::span<const Frame> frames) {
   TITHE_ASSERT(!frames.empty());
   TITHE_ASSERT(stage_of(frames[0]) == Stage::kBetween);
-  const int node = add(Op::kStore, c, Stage::kBetween);
-  for (const Frame f : frames) {
-    nodes_.back().frames.push_back(f.node);
-    edge(f.node, node);
-  }
-  write(c, node);
-  once_each(nodes_.back().after);
+  take(Op::kStore, c, frames);
 }
 
 Chunk Graph::chunk_of(int node) const {

@@ -27,8 +27,6 @@ Graph draw(const Place& p) { return draw_hosts(p, server_strategy); }
 int chunks(const Place& p) { return chunks_of_hosts(p, server_strategy); }
 StrategyCost cost(const Place& p) { return cost_of_hosts(p, server_strategy); }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy hosts_strategy = {.name = "hosts",
@@ -36,7 +34,7 @@ const Strategy hosts_strategy = {.name = "hosts",
                                  .draw = draw,
                                  .chunks = chunks,
                                  .cost = cost,
-                                 .laws = kLaws,
+                                 .laws = kSumsFirst,
                                  .between = &server_strategy};
 
 }  // namespace tithe

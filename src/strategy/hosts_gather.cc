@@ -27,8 +27,6 @@ StrategyCost cost(const Place& p) {
   return cost;
 }
 
-constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy hosts_gather_strategy = {.name = "hosts_gather",
@@ -36,7 +34,7 @@ const Strategy hosts_gather_strategy = {.name = "hosts_gather",
                                         .draw = draw,
                                         .chunks = chunks,
                                         .cost = cost,
-                                        .laws = kLaws,
+                                        .laws = kOnePassFirst,
                                         .between = &gather_strategy};
 
 }  // namespace tithe

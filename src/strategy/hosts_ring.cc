@@ -35,8 +35,6 @@ StrategyCost cost(const Place& p) {
   return out;
 }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy hosts_ring_strategy = {.name = "hosts_ring",
@@ -44,7 +42,7 @@ const Strategy hosts_ring_strategy = {.name = "hosts_ring",
                                       .draw = draw,
                                       .chunks = chunks,
                                       .cost = cost,
-                                      .laws = kLaws,
+                                      .laws = kSumsFirst,
                                       .between = &ring_strategy};
 
 }  // namespace tithe

@@ -18,36 +18,17 @@ namespace {
 
 Graph draw(const Place& p) {
   Graph g(p.world);
-
-  // Sum. After step s, this rank's copy of chunk me-s-1 contains the values of s+2 ranks.
-  for (int s = 0; s < p.world - 1; ++s) {
-    g.send(p.right(), g.encode(p.wrap(p.me - s)));
-    const Chunk c = p.wrap(p.me - s - 1);
-    g.merge(c, g.recv(p.left(), c));
-  }
-
+  sum_around(g, p, p.me);
   // Distribute. The owner encodes the sum once, and all ranks forward the same bytes.
-  Chunk c = p.wrap(p.me + 1);
-  Graph::Frame f = g.encode(c);
-  g.store(c, f);
-  for (int s = 0; s < p.world - 1; ++s) {
-    g.send(p.right(), f);
-    c = p.wrap(p.me - s);
-    f = g.recv(p.left(), c);
-    g.store(c, f);
-  }
+  pass_chunks_around(g, p, p.wrap(p.me + 1));
   return g;
 }
-
-int chunks(const Place& p) { return p.world; }
 
 StrategyCost cost(const Place& p) {
   const int hops = p.world - 1;
   const double shares = 2.0 * hops / p.world, concat = 1.5 * hops;
-  const double crossing = busiest_host(p, [&](const std::vector<Rank>& ranks) {
-    return static_cast<double>(std::count_if(
-        ranks.begin(), ranks.end(), [&](Rank r) { return p.host_of(p.wrap(r + 1)) != p.host_of(r); }));
-  });
+  const double crossing =
+      busiest_host(p, [&](const std::vector<Rank>& ranks) { return ring_crossings(p, ranks); });
   return {.steps = 2 * hops,
           .frames_sent = 2 * hops,
           .encodes = p.world,
@@ -59,16 +40,14 @@ StrategyCost cost(const Place& p) {
           .roundings = p.world};
 }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy ring_strategy = {
     .name = "ring",
     .doc = "each chunk passes once around the ring to be summed, once more to be shared",
     .draw = draw,
-    .chunks = chunks,
+    .chunks = chunk_per_rank,
     .cost = cost,
-    .laws = kLaws};
+    .laws = kSumsFirst};
 
 }  // namespace tithe

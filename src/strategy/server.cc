@@ -35,15 +35,7 @@ Graph draw_together(const Place& p) {
   for (Rank worker = 0; worker < p.world; ++worker)
     if (worker != p.me) pushed.push_back(g.recv(worker, p.me));
   g.merge(p.me, pushed);
-
-  const Graph::Frame sum = g.encode(p.me);
-  for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), sum);
-  g.store(p.me, sum);
-
-  for (int i = 1; i < p.world; ++i) {
-    const Rank server = p.wrap(p.me - i);  // in the order in which the servers' frames arrive
-    g.store(server, g.recv(server, server));
-  }
+  share_chunks(g, p);
   return g;
 }
 
@@ -134,8 +126,6 @@ StrategyCost cost(const Place& p) {
           .roundings = 2};
 }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy server_strategy = {.name = "server",
@@ -143,7 +133,7 @@ const Strategy server_strategy = {.name = "server",
                                   .draw = draw,
                                   .chunks = chunks,
                                   .cost = cost,
-                                  .laws = kLaws,
+                                  .laws = kSumsFirst,
                                   .by_rank = true,
                                   .serves = true};
 

@@ -43,51 +43,29 @@ Graph scatter_direct(const Place& p) {
 
 Graph gather_direct(const Place& p) {
   Graph g(p.world);
-  const Graph::Frame own = g.encode(p.me);
-  for (int i = 1; i < p.world; ++i) g.send(p.wrap(p.me + i), own);
-  g.store(p.me, own);
-  for (int i = 1; i < p.world; ++i) {
-    const Rank owner = p.wrap(p.me - i);  // in the order of arrival
-    g.store(owner, g.recv(owner, owner));
-  }
+  share_chunks(g, p);
   return g;
 }
 
-// After step s, this rank's copy of chunk me-s-2 contains the values of s+2 ranks; the last such chunk is its own.
+// The last chunk that it sums is its own.
 Graph scatter_ring(const Place& p) {
   Graph g(p.world);
-  for (int s = 0; s < p.world - 1; ++s) {
-    g.send(p.right(), g.encode(p.wrap(p.me - s - 1)));
-    const Chunk c = p.wrap(p.me - s - 2);
-    g.merge(c, g.recv(p.left(), c));
-  }
+  sum_around(g, p, p.me - 1);
   g.store(p.me, g.encode(p.me));
   return g;
 }
 
 Graph gather_ring(const Place& p) {
   Graph g(p.world);
-  Graph::Frame f = g.encode(p.me);
-  g.store(p.me, f);
-  for (int s = 0; s < p.world - 1; ++s) {
-    g.send(p.right(), f);
-    const Chunk c = p.wrap(p.me - s - 1);
-    f = g.recv(p.left(), c);
-    g.store(c, f);
-  }
+  pass_chunks_around(g, p, p.me);
   return g;
 }
-
-int chunks(const Place& p) { return p.world; }
 
 double link_shares(const Place& p, bool ring) {
   return busiest_host(p,
                       [&](const std::vector<Rank>& ranks) {
                         if (!ring) return static_cast<double>(ranks.size()) * elsewhere(p, ranks);
-                        return static_cast<double>(p.world - 1) *
-                               static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [&](Rank r) {
-                                 return p.host_of(p.wrap(r + 1)) != p.host_of(r);
-                               }));
+                        return static_cast<double>(p.world - 1) * ring_crossings(p, ranks);
                       }) /
          p.world;
 }
@@ -111,13 +89,12 @@ StrategyCost cost(const Place& p) {
           .roundings = scatters && ring ? p.world : 1};
 }
 
-constexpr Law kInOnePass[] = {Law::kDecode, Law::kConcat, Law::kSum};
 constexpr Law kOnTheWay[] = {Law::kSum, Law::kDecode, Law::kConcat};
 
 constexpr Strategy kDirect[] = {{.name = "direct",
                                  .doc = "every rank sends each owner its chunk",
                                  .draw = scatter_direct,
-                                 .chunks = chunks,
+                                 .chunks = chunk_per_rank,
                                  .cost = cost<RoundKind::kReduceScatter, false>,
                                  .laws = kInOnePass,
                                  .by_rank = true,
@@ -125,7 +102,7 @@ constexpr Strategy kDirect[] = {{.name = "direct",
                                 {.name = "direct",
                                  .doc = "every owner sends its chunk to each rank",
                                  .draw = gather_direct,
-                                 .chunks = chunks,
+                                 .chunks = chunk_per_rank,
                                  .cost = cost<RoundKind::kAllGather, false>,
                                  .laws = kInOnePass,
                                  .by_rank = true,
@@ -134,7 +111,7 @@ constexpr Strategy kRing[] = {
     {.name = "ring",
      .doc = "each chunk passes around the ring to its owner, which receives the sum",
      .draw = scatter_ring,
-     .chunks = chunks,
+     .chunks = chunk_per_rank,
      .cost = cost<RoundKind::kReduceScatter, true>,
      .laws = kOnTheWay,
      .kind = RoundKind::kReduceScatter,
@@ -142,7 +119,7 @@ constexpr Strategy kRing[] = {
     {.name = "ring",
      .doc = "each chunk passes around the ring from its owner",
      .draw = gather_ring,
-     .chunks = chunks,
+     .chunks = chunk_per_rank,
      .cost = cost<RoundKind::kAllGather, true>,
      .laws = kInOnePass,
      .by_rank = true,

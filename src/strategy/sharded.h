@@ -5,6 +5,8 @@
 
 namespace tithe {
 
+inline constexpr Law kInOnePass[] = {Law::kDecode, Law::kConcat, Law::kSum};
+
 extern const Strategy hosts_scatter_strategy;
 extern const Strategy hosts_gather_owned_strategy;
 

@@ -107,8 +107,6 @@ Graph draw_gather(const Place& p) {
   return g;
 }
 
-int chunks(const Place& p) { return p.world; }
-
 StrategyCost count(const Place& p, bool scatters) {
   const Carriers carriers(p);
   StrategyCost cost{.steps = p.world > 1 ? 2 : 0,
@@ -141,24 +139,22 @@ StrategyCost count(const Place& p, bool scatters) {
 StrategyCost scatter_cost(const Place& p) { return count(p, true); }
 StrategyCost gather_cost(const Place& p) { return count(p, false); }
 
-constexpr Law kLaws[] = {Law::kDecode, Law::kConcat, Law::kSum};
-
 }  // namespace
 
 const Strategy hosts_scatter_strategy = {.name = "hosts",
                                          .doc = "each host sums a chunk, then sends its owner one frame",
                                          .draw = draw_scatter,
-                                         .chunks = chunks,
+                                         .chunks = chunk_per_rank,
                                          .cost = scatter_cost,
-                                         .laws = kLaws,
+                                         .laws = kInOnePass,
                                          .kind = RoundKind::kReduceScatter,
                                          .sums_on_the_way = true};
 const Strategy hosts_gather_owned_strategy = {.name = "hosts",
                                               .doc = "each host receives a chunk once and forwards it inside",
                                               .draw = draw_gather,
-                                              .chunks = chunks,
+                                              .chunks = chunk_per_rank,
                                               .cost = gather_cost,
-                                              .laws = kLaws,
+                                              .laws = kInOnePass,
                                               .kind = RoundKind::kAllGather};
 
 }  // namespace tithe

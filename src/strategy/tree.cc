@@ -46,8 +46,6 @@ Graph draw(const Place& p) {
   return g;
 }
 
-int chunks(const Place&) { return 1; }
-
 int ranks_from(Rank r, int world) {  // the number of ranks in the subtree of r
   int n = 1;
   for (const Rank child : children(r, world)) n += ranks_from(child, world);
@@ -93,15 +91,13 @@ StrategyCost cost(const Place& p) {
           .roundings = 1 + depth};
 }
 
-constexpr Law kLaws[] = {Law::kSum, Law::kDecode, Law::kConcat, Law::kMax, Law::kLeader};
-
 }  // namespace
 
 const Strategy tree_strategy = {.name = "tree",
                                 .doc = "sums up a binary tree, then the result down the tree",
                                 .draw = draw,
-                                .chunks = chunks,
+                                .chunks = one_chunk,
                                 .cost = cost,
-                                .laws = kLaws};
+                                .laws = kSumsFirst};
 
 }  // namespace tithe

@@ -95,6 +95,7 @@ class Graph {
   };
   int add(Op op, int arg, Stage stage);
   Stage stage_of(Frame f) const { return nodes_[static_cast<std::size_t>(f.node)].stage; }
+  void take(Op op, Chunk c, std::span<const Frame> frames);  // a merge or a store
   void edge(int from, int to);
   void read(Chunk c, int node);
   void write(Chunk c, int node);

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/fold.h"
-#include "codec/shared/common/payload.h"
+#include "codec/shared/common/block.h"
 #include "codec/shared/sparse/sparse.h"
 
 namespace tithe {
@@ -229,10 +229,7 @@ Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) 
   if (all) std::fill_n(bitmap, bitmap_bytes(in.n), std::uint8_t{0});
   for (std::size_t b = 0; b < blocks; b += kMeasuredAtOnce) {
     const std::size_t first = b * kBlock, end = std::min(b + kMeasuredAtOnce, blocks);
-    measure({in.grad + first, in.residual ? in.residual + first : nullptr,
-             in.residual_out ? in.residual_out + first : nullptr,
-             std::min(in.n - first, kMeasuredAtOnce * kBlock)},
-            !all, &stats[b]);
+    measure(block::part(in, first, std::min(in.n - first, kMeasuredAtOnce * kBlock)), !all, &stats[b]);
     for (std::size_t s = b; all && s < end; ++s) {
       finite = finite && stats[s].largest < sparse::kFirstNonFinite;
       if (stats[s].largest == 0) continue;

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/fold.h"
 #include "codec/blocks/blocks.h"
+#include "codec/shared/common/block.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/blocks/blocks_simd.cc"
@@ -59,20 +60,15 @@ Stats measure_block(const EncodeInput& in) {
 template <bool kResidual, bool kResidualOut>
 void measure_as(const EncodeInput& in, bool squares, Stats* stats) {
   for (std::size_t b = 0; b < count(in.n); ++b) {
-    const EncodeInput block = {in.grad + b * kBlock, kResidual ? in.residual + b * kBlock : nullptr,
-                               kResidualOut ? in.residual_out + b * kBlock : nullptr, length(in.n, b)};
+    const EncodeInput block = block::part(in, b * kBlock, length(in.n, b));
     stats[b] = squares ? measure_block<kResidual, kResidualOut, true>(block)
                        : measure_block<kResidual, kResidualOut, false>(block);
   }
 }
 
 void measure_all(const EncodeInput& in, bool squares, Stats* stats) {
-  if (in.residual)
-    in.residual_out ? measure_as<true, true>(in, squares, stats)
-                    : measure_as<true, false>(in, squares, stats);
-  else
-    in.residual_out ? measure_as<false, true>(in, squares, stats)
-                    : measure_as<false, false>(in, squares, stats);
+  by_residuals(in, [&](auto residual, auto residual_out)
+                       HWY_ATTR { measure_as<residual, residual_out>(in, squares, stats); });
 }
 
 void merge(std::span<const std::uint8_t* const> sent, const float* base, float divide, std::span<float> out) {

@@ -10,6 +10,7 @@
 #include "base/finite.h"
 #include "base/fold.h"
 #include "codec/shared/common/block.h"
+#include "codec/shared/common/float_sums.h"
 #include "codec/shared/common/payload.h"
 #include "codec/shared/floats/bf16_format.h"
 
@@ -173,44 +174,25 @@ bool encode_block(const Coder& coder, const Block& block, const EncodeInput& in,
   return true;
 }
 
-namespace {
-
-void store(const Merge& how, std::span<float> out, std::size_t i, float v) {
-  const float sum = how.base ? how.base[i] + v : v;
-  out[i] = how.divide == 1.0F ? sum : sum / how.divide;
-}
-
-}  // namespace
-
 void decode_block(const Coder& coder, const Block& block, std::size_t offset,
                   std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   Values x{};
   for (const ByteView p : payloads) values_of(coder, block, &p[offset], x);
   rotate_back(coder, block, x);
-  for (std::size_t i = 0; i < block.values; ++i) store(how, out, block.first + i, x[i]);
+  for (std::size_t i = block.first; i < block.first + block.values; ++i)
+    out[i] = codec::merged(how, i, x[i - block.first]);
 }
 
 namespace {
 
 // ---- Blocks without a scale
 
-bool encode_raw(const EncodeInput& in, std::uint8_t* at) {
-  bool finite = true;
-  for (std::size_t i = 0; i < in.n; ++i) {
-    const float v = in.value(i);
-    finite = finite && is_finite(v);
-    wire::put(at + 4 * i, v);
-    in.store_residual(i, v);
-  }
-  return finite;
-}
-
 void decode_raw(const Block& block, std::size_t offset, std::span<const ByteView> payloads, const Merge& how,
                 std::span<float> out) {
   for (std::size_t i = 0; i < block.values; ++i) {
-    float sum = payloads.empty() ? 0.0F : wire::get<float>(&payloads[0][offset + 4 * i]);
-    for (std::size_t p = 1; p < payloads.size(); ++p) sum += wire::get<float>(&payloads[p][offset + 4 * i]);
-    store(how, out, block.first + i, sum);
+    float sum = payloads.empty() ? 0.0F : sums::value_at(payloads[0].subspan(offset), i);
+    for (std::size_t p = 1; p < payloads.size(); ++p) sum += sums::value_at(payloads[p].subspan(offset), i);
+    out[block.first + i] = codec::merged(how, block.first + i, sum);
   }
 }
 
@@ -230,7 +212,7 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   const std::size_t done = kWith.encode(coder, in, out.data(), finite);
   const std::size_t bytes = each_block(coder.levels, in.n, done, [&](const Block& block, std::size_t offset) {
     const EncodeInput part = block::part(in, block.first, block.values);
-    finite = (block.width == 0 ? encode_raw(part, &out[offset])
+    finite = (block.width == 0 ? sums::encode_from(0, part, &out[offset])
                                : encode_block(coder, block, part, &out[offset])) &&
              finite;
   });

@@ -134,18 +134,8 @@ std::size_t encode_as(const Coder& coder, const EncodeInput& in, std::uint8_t* o
 }
 
 std::size_t encode(const Coder& coder, const EncodeInput& in, std::uint8_t* out, bool& finite) {
-  switch (coder.levels.bits) {
-    case 1:
-      return encode_as<1>(coder, in, out, finite);
-    case kThree:
-      return encode_as<kThree>(coder, in, out, finite);
-    case 2:
-      return encode_as<2>(coder, in, out, finite);
-    case 3:
-      return encode_as<3>(coder, in, out, finite);
-    default:
-      return encode_as<4>(coder, in, out, finite);
-  }
+  return by_width<1, kThree, 2, 3, 4>(
+      coder.levels.bits, [&](auto bits) HWY_ATTR { return encode_as<bits>(coder, in, out, finite); });
 }
 
 // ---- Decode
@@ -221,18 +211,8 @@ std::size_t decode_as(const Coder& coder, std::span<const ByteView> payloads, co
 
 std::size_t decode(const Coder& coder, std::span<const ByteView> payloads, const Merge& how,
                    std::span<float> out) {
-  switch (coder.levels.bits) {
-    case 1:
-      return decode_as<1>(coder, payloads, how, out);
-    case kThree:
-      return decode_as<kThree>(coder, payloads, how, out);
-    case 2:
-      return decode_as<2>(coder, payloads, how, out);
-    case 3:
-      return decode_as<3>(coder, payloads, how, out);
-    default:
-      return decode_as<4>(coder, payloads, how, out);
-  }
+  return by_width<1, kThree, 2, 3, 4>(
+      coder.levels.bits, [&](auto bits) HWY_ATTR { return decode_as<bits>(coder, payloads, how, out); });
 }
 #endif
 

@@ -61,7 +61,7 @@ Status check(const Call& call, std::size_t n, ByteView payload) {
       sent += static_cast<std::size_t>(std::popcount(at[kBlockHead + k]));
     if (!range::is_base(head.code, wire::get<std::uint32_t>(at)) || sent != block.kept)
       return {Code::kCorrupt, "fft: range or number of bins of block " + std::to_string(j)};
-    if (!range::ends_clean(at + kBlockHead + block.bitmap_bytes(), head.code.bits, 2 * block.kept))
+    if (!bit_packing::ends_clean(at + kBlockHead + block.bitmap_bytes(), 2 * block.kept, head.code.width()))
       return {Code::kCorrupt, "fft: a bit past the last code"};
   }
   return {};
@@ -140,8 +140,8 @@ void write(const range::Head& code, const Block& block, const Complex* c, float 
   for (std::size_t j = 0; j < block.kept; ++j) {
     const std::uint32_t f = order[j];
     bitmap[f / 8] = static_cast<std::uint8_t>(bitmap[f / 8] | 1U << (f % 8));
-    range::put(run, code.bits, 2 * j, codes.pack(c[f].re * up));
-    range::put(run, code.bits, 2 * j + 1, codes.pack(c[f].im * up));
+    bit_packing::put(run, 2 * j, code.width(), codes.pack(c[f].re * up));
+    bit_packing::put(run, 2 * j + 1, code.width(), codes.pack(c[f].im * up));
   }
 }
 
@@ -152,8 +152,8 @@ void add_bins(const range::Head& code, const Block& block, const std::uint8_t* f
   std::size_t j = 0;
   for (std::size_t f = 0; f < block.bins(); ++f)
     if (bitmap[f / 8] >> (f % 8) & 1U) {
-      c[f].re += codes.unpack(range::get(run, code.bits, j++));
-      c[f].im += codes.unpack(range::get(run, code.bits, j++));
+      c[f].re += codes.unpack(bit_packing::get(run, j++, code.width()));
+      c[f].im += codes.unpack(bit_packing::get(run, j++, code.width()));
     }
 }
 
@@ -188,9 +188,8 @@ void decode_block(const Head& head, const Block& block, std::span<const ByteView
   for (const ByteView p : payloads) add_bins(head.code, block, &p[block.at], room.c);
   inverse(block.tables(), room.c, room.z);
   for (std::size_t i = 0; i < block.values; ++i) {
-    const float v = value(room.z, i);
-    const float sum = how.base ? how.base[block.first + i] + v : v;
-    out[block.first + i] = how.divide == 1.0F ? sum : sum / how.divide;
+    const std::size_t at = block.first + i;
+    out[at] = codec::merged(how, at, value(room.z, i));
   }
 }
 

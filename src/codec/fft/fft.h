@@ -27,6 +27,7 @@
 
 #include "base/bytes.h"
 #include "base/fourier.h"
+#include "codec/shared/common/bit_packing.h"
 #include "codec/shared/floats/range_codes.h"
 #include "tithe/seam/codec.h"
 
@@ -63,7 +64,7 @@ struct Block {
   std::size_t bins() const { return std::size_t{1} << (log - 1); }
   std::size_t bitmap_bytes() const { return bins() / 8; }
   std::size_t bytes(const range::Head& code) const {
-    return kBlockHead + bitmap_bytes() + range::bytes_of(code.bits, 2 * kept);
+    return kBlockHead + bitmap_bytes() + bit_packing::bytes_for(2 * kept, code.width());
   }
   const fourier::Tables& tables() const { return fourier::tables(log - 1); }
 };

@@ -197,15 +197,15 @@ void write_codes(const range::Head& code, const float* v, std::size_t count, std
     for (std::size_t i = vectors; i < count; ++i) run[i] = static_cast<std::uint8_t>(codes.pack(v[i]));
     return;
   }
-  std::fill_n(run, range::bytes_of(code.bits, count), std::uint8_t{0});
-  for (std::size_t i = 0; i < count; ++i) range::put(run, code.bits, i, codes.pack(v[i]));
+  std::fill_n(run, bit_packing::bytes_for(count, code.width()), std::uint8_t{0});
+  for (std::size_t i = 0; i < count; ++i) bit_packing::put(run, i, code.width(), codes.pack(v[i]));
 }
 
 void read_codes(const range::Head& code, std::uint32_t base, const std::uint8_t* run, std::size_t count,
                 float* v) {
   const auto codes = range::Codes::of(code, base);
   if (code.bits != 8) {
-    for (std::size_t i = 0; i < count; ++i) v[i] = codes.unpack(range::get(run, code.bits, i));
+    for (std::size_t i = 0; i < count; ++i) v[i] = codes.unpack(bit_packing::get(run, i, code.width()));
     return;
   }
   const Unpack8 unpack(codes);

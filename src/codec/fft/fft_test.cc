@@ -58,7 +58,7 @@ TEST(Fft, SentBinsAreMarkedAndContiguous) {
   const auto codes = range::Codes::of({10, 6}, wire::get<std::uint32_t>(&t.payload[kHead]));
   const float want[] = {1, 0, 4, 0, 0, 2};  // mean | Nyquist | cosine: re | sine: im
   for (std::size_t j = 0; j < 6; ++j)
-    EXPECT_EQ(codes.unpack(range::get(&t.payload[kHead + kBlockHead + 4], 10, j)), want[j]) << j;
+    EXPECT_EQ(codes.unpack(bit_packing::get(&t.payload[kHead + kBlockHead + 4], j, 10)), want[j]) << j;
   for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(t.values[i], v[i], 1e-5);
 }
 

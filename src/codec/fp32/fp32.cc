@@ -3,8 +3,6 @@
 
 #include <bit>
 
-#include "codec/shared/common/float_sums.h"
-
 namespace tithe {
 namespace fp32 {
 namespace {
@@ -22,17 +20,10 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
 }
 
 template <const Kernels& kWith>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
-  kWith.decode(payloads, how, out);
-  return {};
-}
-
-template <const Kernels& kWith>
 Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float*) {
   TITHE_TRY(check(call, n, acc));
   TITHE_TRY(check(call, n, in));
-  const bool finite = kWith.combine(n, acc.data(), in.data());
+  const bool finite = kWith.combine(acc, in);
   if (!finite) sums::clear(acc, {});
   return Combined{finite};
 }
@@ -42,18 +33,19 @@ double contraction(const Settings&, std::size_t) { return 0; }
 constexpr Law kLaws[] = {Law::kSum, Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "values", .laws = kLaws, .bound = bound}};
 template <const Kernels& kWith>
-constexpr Impl kImpl = {
-    .encode = encode<kWith>, .decode = decode<kWith>, .check = check, .combine = combine<kWith>};
+constexpr Impl kImpl = {.encode = encode<kWith>,
+                        .decode = codec::decode<check, kWith>,
+                        .check = check,
+                        .combine = combine<kWith>};
 constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace
 
 const Kernels kReference = {
-    .encode = [](const EncodeInput& in, std::uint8_t* out) { return encode_from(0, in, out); },
+    .encode = [](const EncodeInput& in, std::uint8_t* out) { return sums::encode_from(0, in, out); },
     .decode = [](std::span<const ByteView> payloads, const Merge& how,
                  std::span<float> out) { decode_from(0, payloads, how, out); },
-    .combine = [](std::size_t n, std::uint8_t* acc,
-                  const std::uint8_t* in) { return combine_from(0, n, acc, in); }};
+    .combine = [](Bytes acc, ByteView in) { return sums::add_from(0, acc, in); }};
 
 }  // namespace fp32
 

@@ -25,12 +25,12 @@ bool encode_as(const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
     store(v, out + 4 * i);
     if (kResidualOut) hn::StoreU(hn::Sub(v, v), Floats(), in.residual_out + i);
   }
-  return encode_from(i, in, out) && peak.finite();
+  return sums::encode_from(i, in, out) && peak.finite();
 }
 
 bool encode(const EncodeInput& in, std::uint8_t* out) {
-  if (in.residual) return in.residual_out ? encode_as<true, true>(in, out) : encode_as<true, false>(in, out);
-  return in.residual_out ? encode_as<false, true>(in, out) : encode_as<false, false>(in, out);
+  return by_residuals(in, [&](auto residual, auto residual_out)
+                              HWY_ATTR { return encode_as<residual, residual_out>(in, out); });
 }
 
 void decode(std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
@@ -39,15 +39,15 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
   decode_from(done, payloads, how, out);
 }
 
-bool combine(std::size_t n, std::uint8_t* acc, const std::uint8_t* in) {
+bool combine(Bytes acc, ByteView in) {
   Peak peak;
   std::size_t i = 0;
-  for (; i < whole(n); i += lanes()) {
-    const VF sum = hn::Add(load(acc + 4 * i), load(in + 4 * i));
+  for (; i < whole(acc.size() / 4); i += lanes()) {
+    const VF sum = hn::Add(load(&acc[4 * i]), load(&in[4 * i]));
     peak.see(magnitude(sum));
-    store(sum, acc + 4 * i);
+    store(sum, &acc[4 * i]);
   }
-  return combine_from(i, n, acc, in) && peak.finite();
+  return sums::add_from(i, acc, in) && peak.finite();
 }
 
 }  // namespace

@@ -23,13 +23,6 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   return Encoded{bytes(in.n), kWith.encode(out[0], in, scales, scales + blocks(in.n))};
 }
 
-template <const Kernels& kWith>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(check_payload, call, payloads, out.size()));
-  kWith.decode(payloads, how, out);
-  return {};
-}
-
 // Traits::error: half an ulp of a code, or half the smallest code at the block's scale, which is below twice the least
 // possible scale; beyond the largest code of the largest scale, the excess.
 double error(const Settings& s, double value, double largest) {
@@ -42,7 +35,8 @@ double error(const Settings& s, double value, double largest) {
 constexpr Law kLaws[] = {Law::kDecode};
 constexpr Phase kPhases[] = {{.name = "codes", .laws = kLaws, .bound = bound}};
 template <const Kernels& kWith>
-constexpr Impl kImpl = {.encode = encode<kWith>, .decode = decode<kWith>, .check = check_payload};
+constexpr Impl kImpl = {
+    .encode = encode<kWith>, .decode = codec::decode<check_payload, kWith>, .check = check_payload};
 constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};
 
 }  // namespace

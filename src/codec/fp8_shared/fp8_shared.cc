@@ -81,13 +81,6 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   return call.phase == 0 ? encode_scales(kWith, call, in, out) : encode_codes(kWith, call, in, out);
 }
 
-template <const Kernels& kWith>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
-  kWith.decode(payloads, how, out);
-  return {};
-}
-
 Result<Combined> largest(const Call& call, std::size_t n, Bytes acc, ByteView in) {
   TITHE_TRY(codec::check_size("fp8_shared", in.size(), acc.size()));
   TITHE_TRY(check_scales(call, n, in));
@@ -124,8 +117,10 @@ constexpr Law kAdds[] = {Law::kSum};
 constexpr Phase kPhases[] = {{.name = "scales", .laws = kLargest, .bound = bound_scales},
                              {.name = "codes", .laws = kAdds, .bound = bound_codes}};
 template <const Kernels& kWith>
-constexpr Impl kImpl = {
-    .encode = encode<kWith>, .decode = decode<kWith>, .check = check, .combine = combine<kWith>};
+constexpr Impl kImpl = {.encode = encode<kWith>,
+                        .decode = codec::decode<check, kWith>,
+                        .check = check,
+                        .combine = combine<kWith>};
 constexpr Impl kImpls[] = {codec::simd(kImpl<fp8::kSimd>), codec::reference(kImpl<fp8::kReference>)};
 
 }  // namespace

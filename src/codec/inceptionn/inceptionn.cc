@@ -266,8 +266,7 @@ void merge_in_turn(std::span<const ByteView> payloads, const Merge& how, std::sp
       each_burst(p, out.size(), use);
     sets = false;
   }
-  if (how.divide != 1.0F)
-    for (float& v : out) v /= how.divide;
+  codec::end_sum(how, out);
 }
 
 // ---- The functions of Impl

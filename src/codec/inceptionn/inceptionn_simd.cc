@@ -182,9 +182,8 @@ Encoded encode_as(const Head& head, const EncodeInput& in, std::uint8_t* HWY_RES
 }
 
 Encoded encode_split(const Head& head, const EncodeInput& in, std::uint8_t* out) {
-  if (in.residual)
-    return in.residual_out ? encode_as<true, true>(head, in, out) : encode_as<true, false>(head, in, out);
-  return in.residual_out ? encode_as<false, true>(head, in, out) : encode_as<false, false>(head, in, out);
+  return by_residuals(in, [&](auto residual, auto residual_out)
+                              HWY_ATTR { return encode_as<residual, residual_out>(head, in, out); });
 }
 
 // ---- Decode

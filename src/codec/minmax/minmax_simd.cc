@@ -241,16 +241,8 @@ bool encode_bits(const Call& call, const EncodeInput& in, std::uint8_t* out) {
 }
 
 bool encode(const Call& call, const EncodeInput& in, std::uint8_t* out) {
-  switch (bits_of(call.settings)) {
-    case 1:
-      return encode_bits<1>(call, in, out);
-    case 2:
-      return encode_bits<2>(call, in, out);
-    case 4:
-      return encode_bits<4>(call, in, out);
-    default:
-      return encode_bits<8>(call, in, out);
-  }
+  return by_width<1, 2, 4, 8>(bits_of(call.settings),
+                              [&](auto width) HWY_ATTR { return encode_bits<width>(call, in, out); });
 }
 
 // A payload during a merge: its codes and their values, found once.
@@ -287,16 +279,8 @@ void decode_bits(const Call& call, std::span<const ByteView> payloads, const Mer
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  switch (bits_of(call.settings)) {
-    case 1:
-      return decode_bits<1>(call, payloads, how, out);
-    case 2:
-      return decode_bits<2>(call, payloads, how, out);
-    case 4:
-      return decode_bits<4>(call, payloads, how, out);
-    default:
-      return decode_bits<8>(call, payloads, how, out);
-  }
+  by_width<1, 2, 4, 8>(bits_of(call.settings),
+                       [&](auto width) HWY_ATTR { decode_bits<width>(call, payloads, how, out); });
 }
 
 }  // namespace

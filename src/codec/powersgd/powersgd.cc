@@ -182,13 +182,7 @@ bool all_moderate(const float* v, std::size_t count) {
 template <const Kernels& kWith>
 Result<Encoded> encode_q(const Call& call, const EncodeInput& in, const MatrixShape& s, Bytes out) {
   if (s.rank == 0) {
-    bool finite = true;
-    for (std::size_t i = 0; i < in.n; ++i) {
-      const float v = in.value(i);
-      finite = finite && is_finite(v);
-      wire::put(&out[4 * i], v);
-      in.store_residual(i, v);
-    }
+    const bool finite = sums::encode_from(0, in, out.data());
     return Encoded{4 * in.n, finite};
   }
   const Room room = room_in(call.scratch, s);
@@ -224,8 +218,7 @@ Status decode(const Call& call, std::span<const ByteView> payloads, const Merge&
   TITHE_TRY(codec::check_scratch("powersgd", call.scratch.size(), scratch(call.settings, out.size())));
   const MatrixShape s = shape_of(call.settings, out.size());
   if (s.rank == 0 || payloads.empty()) {
-    codec::merge_values(payloads, merge, out,
-                        [](ByteView p, std::size_t i) { return wire::get<float>(&p[4 * i]); });
+    codec::merge_values(payloads, merge, out, sums::value_at);
     std::fill(call.next_memory.begin(), call.next_memory.end(), std::uint8_t{0});
     return {};
   }
@@ -325,7 +318,7 @@ void values_from(const MatrixShape& s, std::size_t first, const float* p, const 
   for (std::size_t i = first; i < s.rows; ++i)
     for (std::size_t j = 0; j < row_length(s, i); ++j) {
       const std::size_t at = i * s.cols + j;
-      out[at] = merged(merge, at, value(s, p, q, i, j));
+      out[at] = codec::merged(merge, at, value(s, p, q, i, j));
     }
 }
 

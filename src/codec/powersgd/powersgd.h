@@ -59,10 +59,6 @@ inline float value(const MatrixShape& s, const float* p, const float* q, std::si
   for (std::size_t k = 1; k < s.rank; ++k) v += p[i * s.rank + k] * q[k * s.width + j];
   return v;
 }
-inline float merged(const Merge& merge, std::size_t at, float v) {
-  const float sum = merge.base ? merge.base[at] + v : v;
-  return merge.divide == 1.0F ? sum : sum / merge.divide;
-}
 
 // The products, for the rows from `first` on. p: [rows][rank], q: [rank][width].
 //   times             p[i][k] = sum over j of M[i][j] q[k][j]

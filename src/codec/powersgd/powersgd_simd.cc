@@ -7,6 +7,7 @@
 #include "base/fold.h"
 #include "codec/powersgd/powersgd.h"
 #include "codec/shared/common/kernels.h"
+#include "codec/shared/common/payload.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/powersgd/powersgd_simd.cc"
@@ -247,7 +248,7 @@ HWY_INLINE void values_rows(const MatrixShape& s, std::size_t first, const float
   for (std::size_t r = 0; r < kCount; ++r)
     for (std::size_t j = columns; j < s.cols; ++j) {
       const std::size_t at = (first + r) * s.cols + j;
-      out[at] = merged(merge, at, value(s, p, q, first + r, j));
+      out[at] = codec::merged(merge, at, value(s, p, q, first + r, j));
     }
 }
 

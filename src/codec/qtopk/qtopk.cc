@@ -171,17 +171,13 @@ Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) 
 
 // Merges up to kAtOnce checked payloads, `group` blocks at a time: kGroup in the fast decode, all blocks in the
 // reference. Each value sees the same additions in the same order.
-void add(std::span<const ByteView> payloads, const float* base, float divide, std::span<float> out,
-         std::size_t group) {
+void add(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out, std::size_t group) {
   std::array<std::size_t, kAtOnce> at{};
   for (std::size_t first = 0; first < blocks(out.size()); first += group) {
     const std::size_t last = std::min(first + group, blocks(out.size()));
     const std::span<float> part =
         out.subspan(first * kBlock, std::min(last * kBlock, out.size()) - first * kBlock);
-    if (base == nullptr)
-      std::fill(part.begin(), part.end(), 0.0F);
-    else if (base != out.data())
-      std::copy_n(base + first * kBlock, part.size(), part.begin());
+    codec::begin_sum(codec::merge_from(merge, first * kBlock), part);
     for (std::size_t p = 0; p < payloads.size(); ++p) {
       const View view(payloads[p], out.size());
       std::size_t j = at[p];
@@ -190,21 +186,17 @@ void add(std::span<const ByteView> payloads, const float* base, float divide, st
           out[b * kBlock + view.index[j]] += value_of(view.top, view.code[j]);
       at[p] = j;
     }
-    if (divide != 1.0F)
-      for (float& v : part) v /= divide;
+    codec::end_sum(merge, part);
   }
 }
 
 Status merge_all(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                  std::span<float> out, std::size_t group) {
   TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
-  const float* base = merge.base;
-  while (payloads.size() > kAtOnce) {
-    add(payloads.first(kAtOnce), base, 1.0F, out, group);
-    payloads = payloads.subspan(kAtOnce);
-    base = out.data();
-  }
-  add(payloads, base, merge.divide, out, group);
+  codec::merge_in_groups(kAtOnce, payloads, merge, out,
+                         [&](std::span<const ByteView> some, const Merge& step, std::span<float> to) {
+                           add(some, step, to, group);
+                         });
   return {};
 }
 

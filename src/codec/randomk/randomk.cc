@@ -128,18 +128,14 @@ Result<Encoded> encode_simd(const Call& call, const EncodeInput& in, Bytes out) 
 Status decode_ref(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
                   std::span<float> out) {
   TITHE_TRY(codec::check_all(check, call, payloads, out.size()));
-  if (merge.base == nullptr)
-    std::fill(out.begin(), out.end(), 0.0F);
-  else if (merge.base != out.data())
-    std::copy_n(merge.base, out.size(), out.begin());
+  codec::begin_sum(merge, out);
   for (const ByteView payload : payloads) {
     const View view(payload);
     std::size_t j = 0;
     for (IndexDraws p(view.key, out.size(), view.count); !p.done(); p.next())
       out[p.index()] += view.value(j++);
   }
-  if (merge.divide != 1.0F)
-    for (float& v : out) v /= merge.divide;
+  codec::end_sum(merge, out);
   return {};
 }
 

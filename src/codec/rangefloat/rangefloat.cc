@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "codec/shared/common/payload.h"
+#include "codec/shared/common/block.h"
 
 namespace tithe {
 namespace rangefloat {
@@ -70,9 +70,7 @@ Head choose(const Settings& s, const EncodeInput& in) {
 bool encode_ref(const Head& head, std::uint32_t largest, const EncodeInput& in, std::uint8_t* out) {
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const EncodeInput block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                               in.residual_out ? in.residual_out + first : nullptr,
-                               std::min(kBlock, in.n - first)};
+    const EncodeInput block = block::part(in, first, std::min(kBlock, in.n - first));
     finite =
         encode_block(head, largest, block, out + first / kBlock * block_bytes(head.bits, kBlock)) && finite;
   }
@@ -91,7 +89,7 @@ Status check(const Call&, std::size_t n, ByteView payload) {
   for (std::size_t first = 0; first < n; first += kBlock) {
     const std::uint8_t* block = payload.data() + kHead + first / kBlock * block_bytes(head.bits, kBlock);
     if (!range::is_base(head, wire::get<std::uint32_t>(block))) return corrupt("an invalid range");
-    if (!range::ends_clean(block + kBlockHead, head.bits, std::min(kBlock, n - first)))
+    if (!bit_packing::ends_clean(block + kBlockHead, std::min(kBlock, n - first), head.width()))
       return corrupt("a bit past the last code");
   }
   return {};
@@ -140,7 +138,7 @@ bool encode_block(const Head& head, std::uint32_t largest, const EncodeInput& in
   std::fill(at, out + block_bytes(head.bits, in.n), std::uint8_t{0});
   for (std::size_t i = 0; i < in.n; ++i) {
     const std::uint32_t code = codes.pack(in.value(i));
-    range::put(at, head.bits, i, code);
+    bit_packing::put(at, i, head.width(), code);
     in.store_residual(i, codes.unpack(code));
   }
   return own <= kLargest;
@@ -150,7 +148,7 @@ float value_at(ByteView payload, std::size_t i) {
   const Head head = head_of(payload);
   const std::uint8_t* block = payload.data() + kHead + i / kBlock * block_bytes(head.bits, kBlock);
   const Codes codes = Codes::of(head, wire::get<std::uint32_t>(block));
-  return codes.unpack(range::get(block + kBlockHead, head.bits, i % kBlock));
+  return codes.unpack(bit_packing::get(block + kBlockHead, i % kBlock, head.width()));
 }
 
 const Kernels kReference = {.encode = encode_ref, .decode = decode_ref};

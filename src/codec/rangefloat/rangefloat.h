@@ -8,6 +8,7 @@
 // Layout   u8 N | u8 m | u16 0, then per block of 1024 values (the last one may be shorter):
 //          u32 base | codes, N bits each, lowest bit first; padding bits are 0
 #include "base/bytes.h"
+#include "codec/shared/common/bit_packing.h"
 #include "codec/shared/floats/range_codes.h"
 #include "tithe/seam/codec.h"
 
@@ -28,7 +29,9 @@ inline constexpr std::size_t kHead = 4;
 inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kBlockHead = 4;
 
-inline std::size_t block_bytes(int bits, std::size_t len) { return kBlockHead + range::bytes_of(bits, len); }
+inline std::size_t block_bytes(int bits, std::size_t len) {
+  return kBlockHead + bit_packing::bytes_for(len, static_cast<unsigned>(bits));
+}
 inline std::size_t bytes(int bits, std::size_t n) {
   return kHead + n / kBlock * block_bytes(bits, kBlock) + (n % kBlock ? block_bytes(bits, n % kBlock) : 0);
 }

@@ -3,8 +3,8 @@
 // and eps / 2 has no bit below. A block is read from memory once: the first pass finds its range and keeps the upper
 // halves; the second pass, in the L1 cache, makes the codes, two vectors at a time.
 #include "codec/rangefloat/rangefloat.h"
+#include "codec/shared/common/block.h"
 #include "codec/shared/common/kernels.h"
-#include "codec/shared/common/payload.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/rangefloat/rangefloat_simd.cc"
@@ -97,13 +97,11 @@ bool encode_one(const Head& head, std::uint32_t given, const EncodeInput& in,
 #endif
 
 bool encode(const Head& head, std::uint32_t given, const EncodeInput& in, std::uint8_t* out) {
-  const auto one = in.residual ? (in.residual_out ? encode_one<true, true> : encode_one<true, false>)
-                               : (in.residual_out ? encode_one<false, true> : encode_one<false, false>);
+  const auto one =
+      by_residuals(in, [](auto residual, auto residual_out) { return &encode_one<residual, residual_out>; });
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const EncodeInput block = {in.grad + first, in.residual ? in.residual + first : nullptr,
-                               in.residual_out ? in.residual_out + first : nullptr,
-                               std::min(kBlock, in.n - first)};
+    const EncodeInput block = block::part(in, first, std::min(kBlock, in.n - first));
     finite = one(head, given, block, out + first / kBlock * kBlockBytes) && finite;
   }
   return finite;

@@ -154,7 +154,7 @@ constexpr Phase kPhases[] = {{.name = "votes", .laws = kLaws, .bound = bound_vot
                              {.name = "scales", .laws = kLaws, .bound = bound_scales}};
 template <const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<kWith>,
-                        .decode = block::decode<check, kWith>,
+                        .decode = codec::decode<check, kWith>,
                         .check = check,
                         .combine = codec::by_phase<add_votes, add_scales>};
 constexpr Impl kImpls[] = {codec::simd(kImpl<kSimd>), codec::reference(kImpl<kReference>)};

@@ -119,59 +119,38 @@ bool send_scales_as(const Call& call, const EncodeInput& in, std::uint8_t* out) 
   return finite;
 }
 
-template <unsigned kWidth>
-struct Bits {
-  static bool vote(const EncodeInput& in, std::uint8_t* out) {
-    return in.residual ? vote_as<kWidth, true>(in, out) : vote_as<kWidth, false>(in, out);
-  }
-  static bool send_scales(const Call& call, const EncodeInput& in, std::uint8_t* out) {
-    return in.residual ? send_scales_as<kWidth, true>(call, in, out)
-                       : send_scales_as<kWidth, false>(call, in, out);
-  }
-  static std::size_t decode(ByteView votes, std::span<const ByteView> payloads, const Merge& how,
-                            std::span<float> out) {
-    const Majorities<kWidth> majorities(votes);
-    return merge(payloads, how, out, [&](const std::uint8_t* p, std::size_t i) HWY_ATTR {
-      return hn::Mul(hn::Set(Floats(), wire::get<float>(p + i / kBlock * 4)), majorities.at(i));
-    });
-  }
-};
-
-// Calls use(Bits<bits>()).
+// Calls use with the number of bits of a count as a constant.
 template <typename Use>
-auto with_bits(unsigned bits, Use use) {
-  switch (bits) {
-    case 1:
-      return use(Bits<1>());
-    case 2:
-      return use(Bits<2>());
-    case 3:
-      return use(Bits<3>());
-    case 4:
-      return use(Bits<4>());
-    case 5:
-      return use(Bits<5>());
-    case 6:
-      return use(Bits<6>());
-    case 7:
-      return use(Bits<7>());
-    default:
-      return use(Bits<8>());
-  }
+HWY_INLINE auto by_bits(const Call& call, const Use& use) {
+  return by_width<1, 2, 3, 4, 5, 6, 7, 8>(bits_of(call.settings), use);
 }
 
 bool vote(const Call& call, const EncodeInput& in, std::uint8_t* out) {
-  return with_bits(bits_of(call.settings), [&](auto with) { return with.vote(in, out); });
+  return by_bits(call, [&](auto bits) HWY_ATTR {
+    return in.residual ? vote_as<bits, true>(in, out) : vote_as<bits, false>(in, out);
+  });
 }
 
 bool send_scales(const Call& call, const EncodeInput& in, std::uint8_t* out) {
-  return with_bits(bits_of(call.settings), [&](auto with) { return with.send_scales(call, in, out); });
+  return by_bits(call, [&](auto bits) HWY_ATTR {
+    return in.residual ? send_scales_as<bits, true>(call, in, out)
+                       : send_scales_as<bits, false>(call, in, out);
+  });
+}
+
+template <unsigned kWidth>
+std::size_t decode_as(ByteView votes, std::span<const ByteView> payloads, const Merge& how,
+                      std::span<float> out) {
+  const Majorities<kWidth> majorities(votes);
+  return merge(payloads, how, out, [&](const std::uint8_t* p, std::size_t i) HWY_ATTR {
+    return hn::Mul(hn::Set(Floats(), wire::get<float>(p + i / kBlock * 4)), majorities.at(i));
+  });
 }
 
 void decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
   const ByteView votes = call.context;
   const std::size_t done =
-      with_bits(bits_of(call.settings), [&](auto with) { return with.decode(votes, payloads, how, out); });
+      by_bits(call, [&](auto bits) HWY_ATTR { return decode_as<bits>(votes, payloads, how, out); });
   decode_from(done, votes, payloads, how, out);
 }
 

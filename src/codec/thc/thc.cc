@@ -7,7 +7,7 @@
 
 #include "base/finite.h"
 #include "base/fold.h"
-#include "codec/shared/common/payload.h"
+#include "codec/shared/common/block.h"
 #include "codec/shared/rotation/rotation.h"
 
 namespace tithe {
@@ -122,11 +122,6 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 
 // ---- Encode and decode
 
-EncodeInput block_of(const EncodeInput& in, std::size_t first) {
-  return {in.grad + first, in.residual ? in.residual + first : nullptr,
-          in.residual_out ? in.residual_out + first : nullptr, std::min(kBlock, in.n - first)};
-}
-
 Encoded encode_ranges(const Kernels& with, const Call& call, const EncodeInput& in, Bytes out) {
   const Quantizer quantizer(call.settings);
   wire::put(out.data(), std::uint16_t{1});
@@ -134,7 +129,7 @@ Encoded encode_ranges(const Kernels& with, const Call& call, const EncodeInput& 
   wire::put(out.data() + 4, rng_key(call.shared_seed, call.round, call.tensor, call.chunk, call.phase));
   bool finite = true;
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const EncodeInput block = block_of(in, first);
+    const EncodeInput block = block::part(in, first, std::min(kBlock, in.n - first));
     const double energy = with.squares(block);
     finite = finite && std::isfinite(energy);  // squares of floats do not overflow
     const double range = quantizer.reach * std::sqrt(energy / static_cast<double>(width(block.n)));
@@ -156,7 +151,7 @@ Encoded encode_fields(const Kernels& with, const Call& call, const EncodeInput& 
   Values sent;
   int_fields::put_head(out.data(), {1, bits});
   for (std::size_t first = 0; first < in.n; first += kBlock) {
-    const EncodeInput block = block_of(in, first);
+    const EncodeInput block = block::part(in, first, std::min(kBlock, in.n - first));
     const float range = range_of(call.context, first / kBlock);
     if (range == 0.0F) {
       finite = std::isfinite(with.squares(block)) && finite;

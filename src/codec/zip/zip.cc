@@ -242,7 +242,7 @@ void decode_some(std::span<const ByteView> payloads, const Merge& how, std::span
                             reinterpret_cast<std::uintptr_t>(out.data()) % 64 == 0;
   for (std::size_t first = 0; first < out.size(); first += kBlock) {
     const std::span<float> to = out.subspan(first, std::min(kBlock, out.size() - first));
-    const Merge part{.base = how.base == nullptr ? nullptr : how.base + first, .divide = how.divide};
+    const Merge part = codec::merge_from(how, first);
     if (to.size() == kBlock)
       kWith.decode(from, part, to, non_temporal);
     else

@@ -175,19 +175,10 @@ std::size_t encode_as(const EncodeInput& in, const float* ahead, std::uint8_t* a
   Head head = best_of(counts_of(values), kBlock);
   head.no_lower = values.no_lower;
   head.write(at);
-  switch (head.width) {
-    case 2:
-      put_codes<2>(values, head.first, body);
-      break;
-    case 3:
-      put_codes<3>(values, head.first, body);
-      break;
-    case 4:
-      put_codes<4>(values, head.first, body);
-      break;
-    default:
-      std::memcpy(body, values.exponent, kBlock);
-  }
+  if (head.width == kWhole)
+    std::memcpy(body, values.exponent, kBlock);
+  else
+    by_width<2, 3, 4>(head.width, [&](auto width) HWY_ATTR { put_codes<width>(values, head.first, body); });
   std::uint8_t* middle = body + head.code_bytes(kBlock) + head.escapes;
   std::memcpy(middle, values.middle, kBlock);
   if (!head.no_lower) std::memcpy(middle + kBlock, values.lower, 2 * kBlock);
@@ -196,11 +187,9 @@ std::size_t encode_as(const EncodeInput& in, const float* ahead, std::uint8_t* a
 
 std::size_t encode(const EncodeInput& in, const float* ahead, std::uint8_t* head, std::uint8_t* body,
                    bool& finite) {
-  if (in.residual)
-    return in.residual_out ? encode_as<true, true>(in, ahead, head, body, finite)
-                           : encode_as<true, false>(in, ahead, head, body, finite);
-  return in.residual_out ? encode_as<false, true>(in, ahead, head, body, finite)
-                         : encode_as<false, false>(in, ahead, head, body, finite);
+  return by_residuals(in, [&](auto residual, auto residual_out) HWY_ATTR {
+    return encode_as<residual, residual_out>(in, ahead, head, body, finite);
+  });
 }
 
 // ---- Decode
@@ -278,20 +267,10 @@ HWY_INLINE void each_value(const Cursor& from, Put put) {
     return;
   }
   HWY_ALIGN std::uint8_t exponents[kBlock];
-  const std::uint8_t* of = exponents;
-  switch (head.width) {
-    case 2:
-      exponents_of<2>(from.body, head.first, exponents);
-      break;
-    case 3:
-      exponents_of<3>(from.body, head.first, exponents);
-      break;
-    case 4:
-      exponents_of<4>(from.body, head.first, exponents);
-      break;
-    default:
-      of = from.body;
-  }
+  const std::uint8_t* of = head.width == kWhole ? from.body : exponents;
+  if (head.width != kWhole)
+    by_width<2, 3, 4>(head.width,
+                      [&](auto width) HWY_ATTR { exponents_of<width>(from.body, head.first, exponents); });
   const std::uint8_t* middle = from.body + head.code_bytes(kBlock) + head.escapes;
   // The next block, if any, is expected to have about the same size.
   const std::size_t bytes = head.body(kBlock);

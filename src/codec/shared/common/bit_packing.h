@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Bit packing: codes of 1 to 8 bits each, without gaps, lowest bit first.
+// Bit packing: codes of 1 to 16 bits each, without gaps, lowest bit first. Eight at a time: codes of 1 to 8 bits.
 #include <cstddef>
 #include <cstdint>
 
@@ -13,15 +13,15 @@ inline std::size_t bytes_for(std::size_t count, unsigned bits) { return (count *
 // Writes code i. All bits from code i on must be 0 before.
 inline void put(std::uint8_t* p, std::size_t i, unsigned bits, unsigned code) {
   const std::size_t at = i * bits;
-  const unsigned shifted = code << (at % 8);
+  unsigned shifted = code << (at % 8);
   p[at / 8] = static_cast<std::uint8_t>(p[at / 8] | shifted);
-  if (at % 8 + bits > 8) p[at / 8 + 1] = static_cast<std::uint8_t>(shifted >> 8);
+  for (std::size_t k = at / 8 + 1; 8 * k < at + bits; ++k) p[k] = static_cast<std::uint8_t>(shifted >>= 8);
 }
 
 inline unsigned get(const std::uint8_t* p, std::size_t i, unsigned bits) {
   const std::size_t at = i * bits;
   unsigned word = p[at / 8];
-  if (at % 8 + bits > 8) word |= unsigned{p[at / 8 + 1]} << 8;
+  for (std::size_t k = 1; 8 * (at / 8 + k) < at + bits; ++k) word |= unsigned{p[at / 8 + k]} << (8 * k);
   return word >> (at % 8) & ((1U << bits) - 1);
 }
 

@@ -62,15 +62,9 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
   return Encoded{bytes, kWith.encode(call, in, out.data())};
 }
 
-template <codec::Check kCheck, const auto& kWith>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(kCheck, call, payloads, out.size()));
-  kWith.decode(call, payloads, how, out);
-  return {};
-}
-
 template <const Codec& kCodec, codec::Check kCheck, const Kernels& kWith>
-constexpr Impl kImpl = {.encode = encode<kCodec, kWith>, .decode = decode<kCheck, kWith>, .check = kCheck};
+constexpr Impl kImpl = {
+    .encode = encode<kCodec, kWith>, .decode = codec::decode<kCheck, kWith>, .check = kCheck};
 
 // True if these bits are a scale that a decoder accepts: a finite float, +0 or above.
 inline bool is_scale(std::uint32_t bits) { return bits < 0x7f800000U; }

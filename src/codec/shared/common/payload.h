@@ -2,6 +2,7 @@
 #pragma once
 // Shared by all codecs: the checks at the start of encode and decode, the reference merge, and the rows of
 // Codec::impls.
+#include <algorithm>
 #include <string>
 
 #include "tithe/seam/codec.h"
@@ -45,6 +46,41 @@ inline Status check_all(Check check, const Call& call, std::span<const ByteView>
 template <auto kFirst, auto kSecond, typename... Args>
 auto by_phase(const Call& call, Args... args) {
   return call.phase == 0 ? kFirst(call, args...) : kSecond(call, args...);
+}
+
+// Impl::decode: checks all payloads, then calls the kernel, with or without the call.
+template <Check kCheck, const auto& kWith>
+Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& merge,
+              std::span<float> out) {
+  TITHE_TRY(check_all(kCheck, call, payloads, out.size()));
+  if constexpr (requires { kWith.decode(call, payloads, merge, out); })
+    kWith.decode(call, payloads, merge, out);
+  else
+    kWith.decode(payloads, merge, out);
+  return {};
+}
+
+// Value i of the output, from the sum of the payloads' values.
+inline float merged(const Merge& merge, std::size_t i, float sum) {
+  if (merge.base) sum = merge.base[i] + sum;
+  return merge.divide == 1.0F ? sum : sum / merge.divide;
+}
+
+// The merge of values from `first` on.
+inline Merge merge_from(const Merge& merge, std::size_t first) {
+  return {.base = merge.base ? merge.base + first : nullptr, .divide = merge.divide};
+}
+
+// The start and the end of a merge that adds payloads into its output.
+inline void begin_sum(const Merge& merge, std::span<float> out) {
+  if (merge.base == nullptr)
+    std::fill(out.begin(), out.end(), 0.0F);
+  else if (merge.base != out.data())
+    std::copy_n(merge.base, out.size(), out.begin());
+}
+inline void end_sum(const Merge& merge, std::span<float> out) {
+  if (merge.divide == 1.0F) return;
+  for (float& v : out) v /= merge.divide;
 }
 
 // The reference merge of values [first, n): base plus the payloads in order, then divided. value(p, i) is value i of

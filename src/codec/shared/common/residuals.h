@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "codec/shared/common/block.h"
 #include "tithe/seam/codec.h"
 
 namespace tithe::codec {
@@ -22,11 +23,7 @@ bool store_residuals_and_pick(const EncodeInput& in, Pick pick) {
   bool finite = true;
   for (std::size_t start = 0; start < in.n; start += kSegment) {
     const std::size_t end = std::min(start + kSegment, in.n);
-    finite = store_residuals({.grad = in.grad + start,
-                              .residual = in.residual ? in.residual + start : nullptr,
-                              .residual_out = in.residual_out ? in.residual_out + start : nullptr,
-                              .n = end - start}) &&
-             finite;
+    finite = store_residuals(block::part(in, start, end - start)) && finite;
     pick(end);
   }
   return finite;

@@ -32,9 +32,8 @@ bool store_residual_as(const EncodeInput& in) {
 }
 
 bool store_residual(const EncodeInput& in) {
-  if (in.residual)
-    return in.residual_out ? store_residual_as<true, true>(in) : store_residual_as<true, false>(in);
-  return in.residual_out ? store_residual_as<false, true>(in) : store_residual_as<false, false>(in);
+  return by_residuals(in, [&](auto residual, auto residual_out)
+                              HWY_ATTR { return store_residual_as<residual, residual_out>(in); });
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tithe/seam/codec.h"
 
@@ -44,6 +45,23 @@ template <bool kResidual>
 HWY_INLINE VF load_value(const EncodeInput& in, std::size_t i) {
   const VF g = load(in.grad + i);
   return kResidual ? hn::Add(g, load(in.residual + i)) : g;
+}
+
+// Calls use(residual, residual_out) with two bool constants: whether the input has a residual, and whether it writes one.
+template <typename Use>
+HWY_INLINE auto by_residuals(const EncodeInput& in, const Use& use) {
+  using Yes = std::true_type;
+  using No = std::false_type;
+  if (in.residual) return in.residual_out ? use(Yes(), Yes()) : use(Yes(), No());
+  return in.residual_out ? use(No(), Yes()) : use(No(), No());
+}
+
+// Calls use with `width` as a constant, which is one of these widths.
+template <unsigned kFirst, unsigned... kOthers, typename Use>
+HWY_INLINE auto by_width(unsigned width, const Use& use) {
+  if constexpr (sizeof...(kOthers) > 0)
+    if (width != kFirst) return by_width<kOthers...>(width, use);
+  return use(std::integral_constant<unsigned, kFirst>());
 }
 
 // The largest magnitude seen, as bits: 0x7f800000 and above are not finite.

@@ -203,17 +203,12 @@ void add_as(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const 
   }
 }
 
-template <typename Float>
-void add_in(std::size_t n, const std::uint8_t* scales, std::uint8_t* acc, const std::uint8_t* in,
-            float* residual_out) {
-  residual_out ? add_as<Float, true>(n, scales, acc, in, residual_out)
-               : add_as<Float, false>(n, scales, acc, in, residual_out);
-}
-
 void add(std::uint8_t format, std::size_t n, const std::uint8_t* scales, std::uint8_t* acc,
          const std::uint8_t* in, float* residual_out) {
-  format == 0 ? add_in<E4M3>(n, scales, acc, in, residual_out)
-              : add_in<E5M2>(n, scales, acc, in, residual_out);
+  in_format(format, [&]<typename Float>(Float) HWY_ATTR {
+    residual_out ? add_as<Float, true>(n, scales, acc, in, residual_out)
+                 : add_as<Float, false>(n, scales, acc, in, residual_out);
+  });
 }
 #endif
 

@@ -69,6 +69,11 @@ inline std::uint32_t magnitude(float v) { return std::bit_cast<std::uint32_t>(v)
 inline std::uint32_t max_scale(std::uint8_t format) {
   return format == E4M3::kNumber ? E4M3::kMaxScale : E5M2::kMaxScale;
 }
+// Calls use(E4M3()) or use(E5M2()).
+template <typename Use>
+auto in_format(std::uint8_t format, const Use& use) {
+  return format == E4M3::kNumber ? use(E4M3()) : use(E5M2());
+}
 inline std::uint8_t format_of(const Settings& s) { return s[0] == 0 ? E4M3::kNumber : E5M2::kNumber; }
 inline std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 inline std::size_t bytes(std::size_t n) { return kHead + blocks(n) + n; }

@@ -6,12 +6,6 @@
 namespace tithe::fp8 {
 namespace {
 
-// Calls use(E4M3{}) or use(E5M2{}).
-template <typename Use>
-auto in_format(std::uint8_t format, const Use& use) {
-  return format == 0 ? use(E4M3{}) : use(E5M2{});
-}
-
 template <typename Float>
 bool find_scales(const EncodeInput& in, std::uint8_t* scales) {
   bool finite = true;

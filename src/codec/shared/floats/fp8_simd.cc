@@ -107,7 +107,7 @@ HWY_INLINE void scan_group(const EncodeInput& in, std::uint8_t* HWY_RESTRICT sca
 }
 
 template <typename Float, bool kResidual>
-bool scan_scales_of(const EncodeInput& in, std::uint8_t* scales) {
+bool scan_scales(const EncodeInput& in, std::uint8_t* scales) {
   Peak peak;
   std::size_t i = 0;
   for (; i + kGroupValues <= in.n; i += kGroupValues, scales += kGroup)
@@ -305,39 +305,26 @@ std::size_t decode_as(std::span<const ByteView> payloads, const Merge& how, std:
 
 // ---- By format
 
-template <typename Float>
-bool scan_scales(const EncodeInput& in, std::uint8_t* scales) {
-  return in.residual ? scan_scales_of<Float, true>(in, scales) : scan_scales_of<Float, false>(in, scales);
-}
-
-template <typename Float>
-bool send_in(const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
-  if (in.residual)
-    return in.residual_out ? send_as<Float, true, true>(in, scales, codes)
-                           : send_as<Float, true, false>(in, scales, codes);
-  return in.residual_out ? send_as<Float, false, true>(in, scales, codes)
-                         : send_as<Float, false, false>(in, scales, codes);
-}
-
-template <typename Float>
-bool encode_in(const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
-  if (in.residual)
-    return in.residual_out ? encode_as<Float, true, true>(in, scales, codes)
-                           : encode_as<Float, true, false>(in, scales, codes);
-  return in.residual_out ? encode_as<Float, false, true>(in, scales, codes)
-                         : encode_as<Float, false, false>(in, scales, codes);
-}
-
 bool find_scales(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales) {
-  return format == 0 ? scan_scales<E4M3>(in, scales) : scan_scales<E5M2>(in, scales);
+  return in_format(format, [&]<typename Float>(Float) HWY_ATTR {
+    return in.residual ? scan_scales<Float, true>(in, scales) : scan_scales<Float, false>(in, scales);
+  });
 }
 
 bool send(std::uint8_t format, const EncodeInput& in, const std::uint8_t* scales, std::uint8_t* codes) {
-  return format == 0 ? send_in<E4M3>(in, scales, codes) : send_in<E5M2>(in, scales, codes);
+  return in_format(format, [&]<typename Float>(Float) HWY_ATTR {
+    return by_residuals(in, [&](auto residual, auto residual_out) HWY_ATTR {
+      return send_as<Float, residual, residual_out>(in, scales, codes);
+    });
+  });
 }
 
 bool encode(std::uint8_t format, const EncodeInput& in, std::uint8_t* scales, std::uint8_t* codes) {
-  return format == 0 ? encode_in<E4M3>(in, scales, codes) : encode_in<E5M2>(in, scales, codes);
+  return in_format(format, [&]<typename Float>(Float) HWY_ATTR {
+    return by_residuals(in, [&](auto residual, auto residual_out) HWY_ATTR {
+      return encode_as<Float, residual, residual_out>(in, scales, codes);
+    });
+  });
 }
 
 // The reference decodes payloads in different formats.
@@ -346,7 +333,7 @@ void decode(std::span<const ByteView> payloads, const Merge& how, std::span<floa
   for (const ByteView p : payloads)
     if (p[0] != format) return kReference.decode(payloads, how, out);
   const std::size_t done =
-      format == 0 ? decode_as<E4M3>(payloads, how, out) : decode_as<E5M2>(payloads, how, out);
+      in_format(format, [&]<typename Float>(Float) HWY_ATTR { return decode_as<Float>(payloads, how, out); });
   const std::size_t n = out.size();
   codec::merge_values(
       payloads, how, out, [n](ByteView p, std::size_t i) { return value_at(p, i, n); }, done);

@@ -87,13 +87,6 @@ Result<Encoded> encode(const Call& call, const EncodeInput& in, Bytes out) {
 }
 
 template <typename Format, const Kernels& kWith>
-Status decode(const Call& call, std::span<const ByteView> payloads, const Merge& how, std::span<float> out) {
-  TITHE_TRY(codec::check_all(check<Format>, call, payloads, out.size()));
-  kWith.decode(payloads, how, out);
-  return {};
-}
-
-template <typename Format, const Kernels& kWith>
 Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in, float* residual_out) {
   TITHE_TRY(check<Format>(call, n, acc));
   TITHE_TRY(check<Format>(call, n, in));
@@ -104,7 +97,7 @@ Result<Combined> combine(const Call& call, std::size_t n, Bytes acc, ByteView in
 
 template <typename Format, const Kernels& kWith>
 constexpr Impl kImpl = {.encode = encode<Format, kWith>,
-                        .decode = decode<Format, kWith>,
+                        .decode = codec::decode<check<Format>, kWith>,
                         .check = check<Format>,
                         .combine = combine<Format, kWith>};
 

@@ -28,6 +28,7 @@ inline constexpr std::uint32_t kLargest = 0x7f7fffff;  // bits of the largest fi
 struct Head {
   int bits;
   int mantissa;
+  unsigned width() const { return static_cast<unsigned>(bits); }  // of a code in bit_packing.h
 };
 
 inline bool is_head(const Head& h) {
@@ -72,33 +73,8 @@ struct Codes {
   }
 };
 
-inline std::size_t bytes_of(int bits, std::size_t codes) {
-  return (static_cast<std::size_t>(bits) * codes + 7) / 8;
-}
-
 inline bool is_base(const Head& head, std::uint32_t base) {
   return base >= 1 && base <= kLargest >> (23 - head.mantissa);
-}
-
-// Bit packing: code i of a run of codes, lowest bit first. put() needs the code's bits to be 0 before.
-inline void put(std::uint8_t* codes, int bits, std::size_t i, std::uint32_t code) {
-  for (int k = 0; k < bits; ++k) {
-    const std::size_t at = static_cast<std::size_t>(bits) * i + static_cast<std::size_t>(k);
-    codes[at / 8] = static_cast<std::uint8_t>(codes[at / 8] | (code >> k & 1U) << (at % 8));
-  }
-}
-inline std::uint32_t get(const std::uint8_t* codes, int bits, std::size_t i) {
-  const std::size_t at = static_cast<std::size_t>(bits) * i;
-  const std::size_t last = (at + static_cast<std::size_t>(bits) - 1) / 8;
-  std::uint32_t word = 0;
-  for (std::size_t k = at / 8; k <= last; ++k) word |= std::uint32_t{codes[k]} << (8 * (k - at / 8));
-  return word >> (at % 8) & ((1U << bits) - 1);
-}
-
-// True if the padding bits after the last code are 0.
-inline bool ends_clean(const std::uint8_t* codes, int bits, std::size_t count) {
-  const std::size_t used = static_cast<std::size_t>(bits) * count;
-  return used % 8 == 0 || codes[used / 8] >> (used % 8) == 0;
 }
 
 }  // namespace tithe::range

@@ -77,18 +77,14 @@ Result<Encoded> send_at_simd(const Agreed& of, ByteView indices, const EncodeInp
 Status decode_at_ref(const Agreed& of, ByteView indices, std::span<const ByteView> arrays, const Merge& merge,
                      std::span<float> out) {
   TITHE_TRY(check_all_at(of, indices, arrays));
-  if (!merge.base)
-    std::fill(out.begin(), out.end(), 0.0F);
-  else if (merge.base != out.data())
-    std::copy_n(merge.base, out.size(), out.begin());
+  codec::begin_sum(merge, out);
   for (const ByteView p : arrays) {
     IndexReader reader(indices);
     std::uint32_t index = 0;
     for (std::size_t j = 0; reader.read({&index, 1}) > 0; ++j)
       out[index] += value_at(reader.form().values, p.data(), j);
   }
-  if (merge.divide != 1.0F)
-    for (float& v : out) v /= merge.divide;
+  codec::end_sum(merge, out);
   return {};
 }
 

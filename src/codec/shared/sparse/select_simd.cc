@@ -115,11 +115,9 @@ Found CollectAs(const EncodeInput in, std::size_t start, std::size_t length, std
 
 Found Collect(const EncodeInput& in, std::size_t start, std::size_t length, std::uint32_t threshold,
               std::uint32_t* index, float* value) {
-  if (in.residual)
-    return in.residual_out ? CollectAs<true, true>(in, start, length, threshold, index, value)
-                           : CollectAs<true, false>(in, start, length, threshold, index, value);
-  return in.residual_out ? CollectAs<false, true>(in, start, length, threshold, index, value)
-                         : CollectAs<false, false>(in, start, length, threshold, index, value);
+  return simd::by_residuals(in, [&](auto residual, auto residual_out) HWY_ATTR {
+    return CollectAs<residual, residual_out>(in, start, length, threshold, index, value);
+  });
 }
 
 void TakeSample(const Sample& sample, std::uint64_t key, const EncodeInput in, float* HWY_RESTRICT seen) {

@@ -152,10 +152,8 @@ void merge_some(std::span<std::optional<IndexedArray<Source>>> all, const Merge&
   constexpr std::size_t kPart = 8192;
   for (std::size_t start = 0; start < out.size(); start += kPart) {
     const std::size_t end = std::min(start + kPart, out.size());
-    if (merge.base == nullptr)
-      std::fill_n(out.data() + start, end - start, 0.0F);
-    else if (merge.base != out.data())
-      std::copy_n(merge.base + start, end - start, out.data() + start);
+    const std::span<float> part = out.subspan(start, end - start);
+    codec::begin_sum(codec::merge_from(merge, start), part);
     for (std::optional<IndexedArray<Source>>& one : all) {
       IndexedArray<Source>& p = *one;
       for (auto some = p.indices.below(end); !some.empty(); some = p.indices.below(end)) {
@@ -167,8 +165,7 @@ void merge_some(std::span<std::optional<IndexedArray<Source>>> all, const Merge&
         p.read += some.size();
       }
     }
-    if (merge.divide != 1.0F)
-      for (float& v : out.subspan(start, end - start)) v /= merge.divide;
+    codec::end_sum(merge, part);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "codec/shared/common/payload.h"
+
 namespace tithe::sparse {
 
 std::size_t count_of(double ratio, std::size_t n) {
@@ -64,14 +66,10 @@ void clear_sent_simd(ByteView payload, float* values) {
 }
 
 void decode_ref(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
-  if (merge.base == nullptr)
-    std::fill(out.begin(), out.end(), 0.0F);
-  else if (merge.base != out.data())
-    std::copy_n(merge.base, out.size(), out.begin());
+  codec::begin_sum(merge, out);
   for (const ByteView payload : payloads)
     for (Cursor c(payload); !c.done(); c.next()) out[c.index()] += c.value();
-  if (merge.divide != 1.0F)
-    for (float& v : out) v /= merge.divide;
+  codec::end_sum(merge, out);
 }
 
 }  // namespace tithe::sparse

@@ -21,6 +21,16 @@ std::uint64_t peek(const std::uint8_t* p, const std::uint8_t* end, std::size_t a
   return word >> at % 8;
 }
 
+// The first bit from `at` on that is 1; a bit past the end if there is none.
+std::size_t next_one(const std::uint8_t* p, const std::uint8_t* end, std::size_t at) {
+  std::uint64_t word = peek(p, end, at);
+  while ((word & 0xffffffffU) == 0 && p + at / 8 < end) {
+    at += 32;
+    word = peek(p, end, at);
+  }
+  return at + static_cast<std::size_t>(std::countr_zero(word | std::uint64_t{1} << 63));
+}
+
 }  // namespace
 
 Cursor::Cursor(ByteView payload) : indices_(payload.data() + kHead), end_(payload.data() + payload.size()) {
@@ -56,28 +66,15 @@ void Cursor::read() {
 }
 
 std::uint32_t Cursor::next_bit() {
-  std::uint64_t word = peek(indices_, end_, bit_);
-  while ((word & 0xffffffffU) == 0 && indices_ + bit_ / 8 < end_) {
-    bit_ += 32;
-    word = peek(indices_, end_, bit_);
-  }
-  bit_ += static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63)) + 1;
+  bit_ = next_one(indices_, end_, bit_) + 1;
   return static_cast<std::uint32_t>(bit_ - 1);
 }
 
 std::uint32_t Cursor::gap() {
-  std::uint64_t q = 0;
-  std::uint64_t word = peek(indices_, end_, bit_);
-  while ((word & 0xffffffffU) == 0 && indices_ + bit_ / 8 < end_) {
-    q += 32;
-    bit_ += 32;
-    word = peek(indices_, end_, bit_);
-  }
-  const auto zeros = static_cast<unsigned>(std::countr_zero(word | std::uint64_t{1} << 63));
-  q += zeros;
-  bit_ += zeros + 1;
-  const std::uint64_t rest = peek(indices_, end_, bit_) & ((std::uint64_t{1} << rice_) - 1);
-  bit_ += rice_;
+  const std::size_t one = next_one(indices_, end_, bit_);
+  const std::uint64_t q = one - bit_;
+  const std::uint64_t rest = peek(indices_, end_, one + 1) & ((std::uint64_t{1} << rice_) - 1);
+  bit_ = one + 1 + rice_;
   return static_cast<std::uint32_t>(q << rice_ | rest);
 }
 
@@ -233,8 +230,7 @@ Status PackedCheck::bitmap(const std::uint8_t* indices, const std::uint8_t* end)
   return ones == count() ? Status() : corrupt("the bitmap marks another number of values");
 }
 
-// Invariant: `at` bits were read, and the next index is at least `least`. A quotient of more than 32 zeros is read in
-// steps of 32; the last byte must be reached, and its padding must be 0.
+// Invariant: `at` bits were read, and the next index is at least `least`. The last byte must be reached, and its padding must be 0.
 Status PackedCheck::gaps(const std::uint8_t* indices, const std::uint8_t* end) const {
   const auto room = static_cast<std::size_t>(end - indices);
   const std::size_t bits = 8 * room;
@@ -242,17 +238,9 @@ Status PackedCheck::gaps(const std::uint8_t* indices, const std::uint8_t* end) c
   std::size_t at = 0;
   std::uint64_t least = 0;
   for (std::size_t j = 0; j < count(); ++j) {
-    std::uint64_t q = 0;
-    std::uint64_t word = peek(indices, end, at);
-    while ((word & 0xffffffffU) == 0 && at < bits) {
-      q += 32;
-      at += 32;
-      word = peek(indices, end, at);
-    }
-    if (at >= bits) return corrupt("index stream ends early");
-    const auto zeros = static_cast<unsigned>(std::countr_zero(word));
-    q += zeros;
-    at += zeros + 1;
+    const std::size_t one = next_one(indices, end, at);
+    const std::uint64_t q = one - at;
+    at = one + 1;
     if (at + b > bits) return corrupt("index stream ends early");
     const std::uint64_t gap = q << b | (peek(indices, end, at) & ((std::uint64_t{1} << b) - 1));
     at += b;
