@@ -39,6 +39,8 @@ struct Shared { int none; };
 #define PHASE(f) f(call, s, at, thread); __syncthreads();
 #else
 #define DEV static inline
+#define KERNEL(name, Common, ...) GRID(name, Common, Shared, kThreads, everywhere, __VA_ARGS__)
+DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #endif
 DEV void add(const Call* call, Shared&, uint64_t at, unsigned thread) {
   const uint64_t i = at * kThreads + thread;

@@ -202,6 +202,7 @@ TEST_F(OnGpus, EachDriverFailureIsReportedOrHarmless) {
       };
       const Status status = all();
       over = fake_gpu().calls() - calls < nth;
+      fake_gpu().forgive();  // else the planned failure may hit a call of this test
       if (status.ok() && !over) {
         gpu.read(on_gpu, second.tensors());
         EXPECT_TRUE(second == want[1]) << nth;
