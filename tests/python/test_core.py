@@ -203,22 +203,25 @@ def test_poll_reports_readiness_and_the_sessions_error():
         first.poll(ticket)
 
 
-def test_calls_of_several_threads_are_serialised_and_sync_during_commit_refused():
-    """Two threads per rank: their calls are serialised, and a sync() during a commit() is refused."""
+def test_threads_wait_while_others_pass_buckets_and_sync_during_commit_is_refused():
+    """Four threads per rank: each passes a bucket in its turn, since all ranks need the same order, and waits while
+    the others pass theirs. A sync() during a commit() is refused."""
     first, second = tithe.Session.loop(2, codec="fp32", timeout=20.0)
     keys = [f"t{i}" for i in range(4)]
-    for session in (first, second):  # all layouts in one order; afterwards threads may call in any order
-        for key in keys:
-            session.sync({key: np.ones(3000, np.float32)})
-    run_threads([first, second], lambda session: session.commit())
     arrays = {(s.rank, key): np.full(3000, s.rank, np.float32) for s in (first, second) for key in keys}
+    turns = {s.rank: [threading.Event() for _ in range(5)] for s in (first, second)}
 
-    def round_of(session, key):
-        session.wait(session.sync({key: arrays[session.rank, key]}))
+    def pass_and_wait(session, k):
+        turns[session.rank][k].wait()
+        ticket = session.sync({keys[k]: arrays[session.rank, keys[k]]})
+        turns[session.rank][k + 1].set()
+        session.wait(ticket)
 
-    threads = [threading.Thread(target=round_of, args=(s, key)) for s in (first, second) for key in keys]
+    threads = [threading.Thread(target=pass_and_wait, args=(s, k)) for s in (first, second) for k in range(4)]
     for thread in threads:
         thread.start()
+    for turn in turns.values():
+        turn[0].set()
     for thread in threads:
         thread.join()
     run_threads([first, second], lambda session: session.commit())
@@ -231,7 +234,7 @@ def test_calls_of_several_threads_are_serialised_and_sync_during_commit_refused(
         with pytest.raises(ValueError) as refused:
             first.sync({"t0": arrays[0, "t0"]})
         text = str(refused.value)
-    assert text.startswith("commit() of round 2 is running on another thread: pass tensors before commit()"), text
+    assert text.startswith("commit() of round 1 is running on another thread: pass tensors before commit()"), text
     second.sync({"t0": arrays[1, "t0"]})
     second.commit()
     ending.join()
