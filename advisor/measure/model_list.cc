@@ -50,7 +50,7 @@ Result<ScaledFile> parse_scaled(std::string_view text) {
 // The byte at which a text stops being JSON.
 std::size_t torn_at(std::string_view text) {
   try {
-    static_cast<void>(nlohmann::json::parse(text));
+    [[maybe_unused]] const nlohmann::json whole = nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     return e.byte > 0 ? e.byte - 1 : 0;
   } catch (const nlohmann::json::out_of_range& e) {

@@ -8,9 +8,9 @@
 namespace tithe::cli {
 namespace {
 
-Result<Report> list_transports(const std::string& text) {
-  const Result<TransportChoice> choice = choose_transport(text);
-  if (!choice.ok() && !text.empty()) return choice.status();
+Result<Report> list_transports(const std::string& requested) {
+  const Result<TransportChoice> choice = choose_transport(requested);
+  if (!choice.ok() && !requested.empty()) return choice.status();
   Report report;
   report.json["transports"] = Json::array();
   for (const TransportKind* kind : all_transports()) {
@@ -55,9 +55,9 @@ Result<Report> list_transports(const std::string& text) {
 }
 
 Run declare_transports(CLI::App& app) {
-  auto text = std::make_shared<std::string>();
-  app.add_option("TRANSPORT", *text, "a transport with its options: show the choice for it");
-  return [text] { return list_transports(*text); };
+  auto requested = std::make_shared<std::string>();
+  app.add_option("TRANSPORT", *requested, "a transport with its options: show the choice for it");
+  return [requested] { return list_transports(*requested); };
 }
 
 }  // namespace
