@@ -9,5 +9,5 @@ extern const Codec bf16_codec;
 }
 
 namespace tithe::bf16 {
-extern const half::Kernels kSimd;  // codec/shared/floats/half_simd.cc
+extern const half::Kernels kSimd;  // bf16_simd.cc
 }

@@ -11,5 +11,5 @@ extern const Codec fp16_codec;
 }
 
 namespace tithe::fp16 {
-extern const half::Kernels kSimd;  // codec/shared/floats/half_simd.cc
+extern const half::Kernels kSimd;  // fp16_simd.cc
 }
