@@ -47,7 +47,8 @@ HWY_INLINE VF load_value(const EncodeInput& in, std::size_t i) {
   return kResidual ? hn::Add(g, load(in.residual + i)) : g;
 }
 
-// Calls use(residual, residual_out) with two bool constants: whether the input has a residual, and whether it writes one.
+// Calls use(residual, residual_out) with two bool constants: whether the input has a residual, and whether it writes
+// one.
 template <typename Use>
 HWY_INLINE auto by_residuals(const EncodeInput& in, const Use& use) {
   using Yes = std::true_type;

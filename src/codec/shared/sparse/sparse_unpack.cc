@@ -230,7 +230,8 @@ Status PackedCheck::bitmap(const std::uint8_t* indices, const std::uint8_t* end)
   return ones == count() ? Status() : corrupt("the bitmap marks another number of values");
 }
 
-// Invariant: `at` bits were read, and the next index is at least `least`. The last byte must be reached, and its padding must be 0.
+// Invariant: `at` bits were read, and the next index is at least `least`. The last byte must be reached, and its
+// padding must be 0.
 Status PackedCheck::gaps(const std::uint8_t* indices, const std::uint8_t* end) const {
   const auto room = static_cast<std::size_t>(end - indices);
   const std::size_t bits = 8 * room;
