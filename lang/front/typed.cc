@@ -49,7 +49,7 @@ Value Builder::bad(Span at, std::string what, std::string help) {
   return {.at = at};
 }
 
-Value Builder::input(Node node, Span at) {
+Value Builder::input(const Node& node, Span at) {
   program.nodes.push_back(node);
   return {.node = static_cast<int>(program.nodes.size()) - 1, .at = at};
 }

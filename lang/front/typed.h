@@ -37,7 +37,7 @@ class Builder {
   Value bad(Span at, std::string what, std::string help = {});
 
   // A node without operands.
-  Value input(Node node, Span at);
+  Value input(const Node& node, Span at);
   // The operators and functions of the language; `at` is the span of the whole expression.
   Value binary(std::string_view op, Value a, Value b, Span at);
   Value unary(std::string_view op, Value a, Span at);
