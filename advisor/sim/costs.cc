@@ -187,7 +187,7 @@ Costs default_costs() {
   return costs;
 }
 
-// The step is from lab/results/engine.md, the costs of a frame are those of src/plan/codec_cost.h.
+// Sources: lab/results/engine.md for the step, src/plan/codec_cost.h for the costs of a frame.
 Costs assumed_costs() {
   Costs costs = default_costs();
   costs.step = 0.5e-6;

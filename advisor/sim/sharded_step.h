@@ -27,7 +27,7 @@ struct ShardedUnit {
   bool keeps = false;  // keeps its weights from forward to backward
 };
 
-// Computation that belongs to one unit. The parameters of a unit may be used several times, as those of the root are.
+// Computation that belongs to one unit. A pass may compute with a unit several times, for example with the root.
 struct UnitCompute {
   std::size_t unit = 0;
   Seconds seconds = 0;

@@ -13,8 +13,8 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
-#include <utility>
 
+#include "base/open_file.h"
 #include "interrupt.h"
 #include "output.h"
 #include "tithe/limits.h"
@@ -28,27 +28,12 @@ Status io(const fs::path& path, std::string_view what, int error) {
   return {Code::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(error))};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int close_now() { return close(std::exchange(fd_, -1)); }  // some write errors are reported only here
-
- private:
-  int fd_;
-};
-
 Status write_into(const fs::path& path, std::string_view text) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader is an ordinary error
   // Standard output is not opened by name: a redirected file would be overwritten from its start, and a socket cannot
   // be opened.
-  Descriptor out(is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
-                                          : open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  OpenFile out(is_standard_output(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                        : open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (out.get() < 0) return io(path, "cannot open", errno);
   if (!write_all(out.get(), text)) return io(path, "cannot write", errno);
   if (out.close_now() != 0) return io(path, "cannot write", errno);
@@ -73,7 +58,7 @@ Status replace(const fs::path& path, const struct stat* old, std::string_view te
   std::string other = path.string() + ".XXXXXX";
   // Interrupts are blocked until the file is registered for removal; otherwise an interrupt in between would leave it.
   std::optional<HeldInterrupts> held(std::in_place);
-  Descriptor out(mkostemp(other.data(), O_CLOEXEC));
+  OpenFile out(mkostemp(other.data(), O_CLOEXEC));
   if (out.get() < 0) return io(path, "cannot write a file in the same folder", errno);
   const RemovedIfInterrupted removed(other.c_str());
   held.reset();
@@ -104,8 +89,8 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t ma
                                                   path.string(), most, max_values));
   };
   if (path.empty()) return Status(Code::kInvalid, "the name of the input is empty");
-  const Descriptor in(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                  : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const OpenFile in(path == "-" ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (in.get() < 0) return io(path, "cannot open", errno);
   struct stat file {};
   if (fstat(in.get(), &file) != 0) return io(path, "cannot read", errno);
@@ -125,15 +110,6 @@ Result<std::vector<std::uint8_t>> read_file(const fs::path& path, std::size_t ma
   }
   bytes.resize(have);
   return bytes;
-}
-
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(descriptor, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
 }
 
 Status write_file(const fs::path& path, std::string_view text) {

@@ -31,9 +31,6 @@ inline Status write_file(const fs::path& path, ByteView bytes) {
   return write_file(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// False on error, with errno set.
-bool write_all(int descriptor, std::string_view text);
-
 // Call before long work: kIo if the folder of one of these files does not exist. An empty name is no file.
 Status check_folders(std::span<const std::string> files);
 

@@ -130,7 +130,7 @@ void speed(Rig& rig) {
   }
 }
 
-// Each promise of card/docs/card_rtl.md on its own, and what comes back of each frame that is packed.
+// Each promise of card/docs/card_rtl.md on its own, and the round trip of each packed frame.
 void promises(Rig& rig) {
   const auto event = [&](unsigned direction, Out& out, auto step) {
     std::uint32_t before[5];

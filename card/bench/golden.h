@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The codec's golden frames as input of the engine: their values, the groups of their payload and the decoded values.
-// For frames with the layout split, the groups are those that the codec writes for the same values.
+// For frames with the layout split, the codec writes the same groups for the same values.
 #include <fstream>
 #include <iterator>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // INCEPTIONN's network card (Li et al., MICRO 2018) at work on a frame: the twin of card/rtl/card.sv.
-// card/docs/card_rtl.md says which frames are packed, docs/reference/format_card.md ("Packed frames") what they
-// become.
+// card/docs/card_rtl.md has the conditions for packing a frame, docs/reference/format_card.md ("Packed frames") the
+// format of packed frames.
 //
 //   whole       a frame that is packed in exact mode is restored bit for bit, except for padding; in the lossy mode,
-//               its values are those that the codec inceptionn decodes
+//               it has the values that the codec inceptionn decodes
 //   untouched   all other frames leave unchanged
 //   honest      arbitrary bytes are valid input: a packed frame with any error is dropped and counted
 //   twin        the same frames give the same frames and counts as card/rtl/card.sv (card/bench/card.cc), with SIMD

@@ -146,7 +146,7 @@ class Choices {
 
   std::span<const Rule> rules() const { return rules_; }
   const ChoiceDefaults& defaults() const { return defaults_; }
-  // All choices: one per rule, in order, then those of the options.
+  // All choices: one per rule, in order, then the choices of the options.
   std::span<const Choice> all() const { return choices_; }
   bool lossless() const;       // no choice leaves a residual
   std::uint64_t hash() const;  // of the rules

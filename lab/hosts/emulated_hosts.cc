@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/open_file.h"
 #include "base/text.h"
 
 namespace tithe::cli {
@@ -119,14 +120,6 @@ std::string read_word(const char* path) {
   std::string word;
   file >> word;
   return word;
-}
-
-std::string read_all(int descriptor) {
-  std::string text;
-  char some[4096];
-  for (ssize_t n = 0; (n = read(descriptor, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) text.append(some, static_cast<std::size_t>(n));
-  return text;
 }
 
 CardMode card_mode(std::string_view word) {

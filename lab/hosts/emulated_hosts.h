@@ -50,7 +50,6 @@ inline constexpr int kMaxHosts = 250;
 inline constexpr const char* kHostsNetwork = "10.77.0.0/16";
 std::string host_address(int host);  // in it
 
-std::string read_all(int descriptor);     // to the end of a pipe or file
 std::string read_word(const char* path);  // the first one of a file; empty if there is none
 
 // Moves the caller to new namespaces of network, mounts, shared memory and host name; where it is not root, as root of

@@ -45,7 +45,7 @@ void write(const std::string& folder, const std::string& name, const std::string
   {
     const OpenFile file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.ok()) return;
-    if (!write_all(file.get(), {reinterpret_cast<const std::uint8_t*>(code.data()), code.size()})) {
+    if (!write_all(file.get(), std::string_view(code))) {
       ::unlink(fresh.c_str());
       return;
     }

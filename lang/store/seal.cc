@@ -60,7 +60,7 @@ Status seal(const std::string& path) {
   const Result<std::vector<std::uint8_t>> all = read_all(file.get());
   if (!all.ok()) return all.status();
   // Some systems report write errors on close.
-  if (write_all(file.get(), seal_of(all->data(), all->size())) && ::close(file.release()) == 0) return {};
+  if (write_all(file.get(), seal_of(all->data(), all->size())) && file.close_now() == 0) return {};
   return {Code::kIo, fmt::format("it cannot be written to: {}", std::strerror(errno))};
 }
 

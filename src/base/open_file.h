@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "tithe/byte_view.h"
@@ -24,6 +27,8 @@ class OpenFile {
   int get() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
+  // As close(). Some errors of writing are reported here alone.
+  int close_now() { return ::close(release()); }
 
  private:
   int fd_;
@@ -37,6 +42,18 @@ inline bool write_all(int fd, ByteView bytes) {
     if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
   return true;
+}
+inline bool write_all(int fd, std::string_view text) {
+  return write_all(fd, ByteView(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
+
+// Reads from the descriptor's position to the end of a pipe or file. An error ends it too.
+inline std::string read_all(int fd) {
+  std::string text;
+  char some[4096];
+  for (::ssize_t n = 0; (n = ::read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(some, static_cast<std::size_t>(n));
+  return text;
 }
 
 }  // namespace tithe

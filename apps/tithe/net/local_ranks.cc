@@ -19,7 +19,7 @@
 #include <fstream>
 #include <new>
 
-#include "file_io.h"
+#include "base/open_file.h"
 #include "progress.h"
 
 namespace tithe::cli {

@@ -183,7 +183,7 @@ class ProfileRank {
     const auto world = static_cast<std::size_t>(board_.world());
     return {reinterpret_cast<bench::FoundLink*>(&board_.numbers()[world * kFound]), world * world};
   }
-  // The ranks whose value of this field equals this rank's: those of one machine, or of one kind of processor.
+  // The ranks with this rank's value of the field: all ranks of a machine, or of a kind of processor.
   int ranks_equal(double Found::*number) {
     int count = 0;
     for (Rank r = 0; r < board_.world(); ++r) count += found(r).*number == found(me_).*number ? 1 : 0;

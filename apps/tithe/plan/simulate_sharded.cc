@@ -128,7 +128,7 @@ class Rounds {
     return round(make_plan(bucket, *gradients_, RoundKind::kReduceScatter), sum_.gradient_bytes);
   }
 
-  // unchanged: the weights are those of the previous gather.
+  // unchanged: no weight has changed since the previous gather.
   Result<sim::Seconds> gather(const std::vector<const bench::ModelTensor*>& tensors, bool unchanged) {
     std::size_t part = 0;
     for (const bench::ModelTensor* t : tensors) part += piece_of(*t, world_);

@@ -9,7 +9,7 @@
 //     sim/sharded_step.h then places them in the step.
 //   - padding: as FSDP2 does, each tensor is cut by rows into equal parts, the last ones padded.
 //   - weights: bfloat16. Lossless codecs of weights send a measured number of bits per value; `delta` sends almost
-//     nothing in backward, since the weights are those of forward.
+//     nothing in backward, since no weight has changed since forward.
 #include <span>
 #include <string>
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "base/open_file.h"
 #include "base/secret.h"
 
 namespace tithe::engine {
@@ -23,37 +24,9 @@ Status io(const std::string& path, std::string_view what, int error) {
   return {Code::kIo, fmt::format("trace {}: {}: {}", path, what, std::strerror(error))};
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(const std::string& path)
-      : fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  bool ok() const { return fd_ >= 0; }
-  bool write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t n = ::write(fd_, text.data(), text.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return failed();
-      text.remove_prefix(static_cast<std::size_t>(n));
-    }
-    return true;
-  }
-  // Some write errors are reported only by close().
-  bool close_now() { return close(std::exchange(fd_, -1)) == 0 || failed(); }
-  int error() const { return error_; }
-
- private:
-  bool failed() {
-    error_ = errno;
-    return false;
-  }
-  int fd_;
-  int error_ = 0;  // of the write that failed
-};
+OpenFile open_part(const std::string& path) {
+  return OpenFile(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666));
+}
 
 // The number of sessions of this rank in this process that have used this name, including this one.
 int count_session(const std::string& pattern, int rank) {
@@ -98,7 +71,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& pattern, c
   struct stat there {};
   if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
     return Status(Code::kIo, fmt::format("trace {}: is not a regular file: set TITHE_TRACE to a file", path));
-  if (!Descriptor(path + ".part").ok()) return io(path, "cannot write there", errno);
+  if (!open_part(path + ".part").ok()) return io(path, "cannot write there", errno);
   return std::unique_ptr<TraceFile>(new TraceFile(std::move(path), {.rank = rank,
                                                                     .world = transport.world(),
                                                                     .run = run,
@@ -111,16 +84,19 @@ Status TraceFile::write(const Recorder& recorder) {
   if (written_ == kept.events.size() && origin_.lost == kept.lost) return {};
   origin_.lost = kept.lost;
   const std::string part = path_ + ".part";
-  Descriptor out(part);
+  OpenFile out = open_part(part);
   if (!out.ok()) return io(path_, "cannot write there", errno);
-  bool good = true;
-  trace::write(origin_, kept.events, [&](std::string_view text) { good = good && out.write(text); });
+  int failed = 0;  // errno of the first write that failed
+  trace::write(origin_, kept.events, [&](std::string_view text) {
+    if (failed == 0 && !write_all(out.get(), text)) failed = errno;
+  });
+  if (failed == 0 && out.close_now() != 0) failed = errno;
   // Deletes the incomplete file, which would only use disk space.
   const auto give_up = [&](std::string_view what, int error) {
     unlink(part.c_str());
     return io(path_, what, error);
   };
-  if (!good || !out.close_now()) return give_up("cannot write", out.error());
+  if (failed != 0) return give_up("cannot write", failed);
   if (rename(part.c_str(), path_.c_str()) != 0) return give_up("cannot rename to it", errno);
   written_ = kept.events.size();
   return {};

@@ -89,7 +89,7 @@ Status write(const std::string& path, mode_t mode, BIO* bytes) {
   const long n = BIO_get_mem_data(bytes, &data);
   OpenFile file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   const ByteView all(reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(n));
-  if (file.ok() && write_all(file.get(), all) && close(file.release()) == 0) return {};
+  if (file.ok() && write_all(file.get(), all) && file.close_now() == 0) return {};
   return {Code::kIo, fmt::format("{}: {}", path, std::strerror(errno))};
 }
 
