@@ -76,6 +76,7 @@ BF16 = Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5)
 FP32 = Row("fp32", "baseline", "float32 all-reduce (Gloo)", bytes_part=1.0)
 ROWS = [
     Row("tithe", "tithe", bytes_part=0.1),  # attach(model, optimizer=optimizer), without other arguments
+    Row("tithe-fp8", "tithe", "fp8", bytes_part=0.25),  # the codec of attach(model)
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server"),
     Row("tithe-qtopk-g", "tithe", "qtopk:ratio=0.02", "gather"),
     Row("tithe-topk", "tithe", "topk:ratio=0.02,values=bf16,indices=delta", "gather"),

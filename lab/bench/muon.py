@@ -84,7 +84,7 @@ def speed(args: argparse.Namespace) -> list[dict]:
     """Measures the seconds and bytes of a step of each way, in turn. Returns a row per way."""
     names = [TORCHS, BF16, OWN]
     torch.manual_seed(0)
-    ways = {name: Way(name, args.width or 256, args.blocks or 6, 0.02) for name in names}
+    ways = {name: Way(name, args.width or 128, args.blocks or 6, 0.02) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     in_step: dict[str, list[float]] = {name: [] for name in names}
     before = None
@@ -172,7 +172,7 @@ def losses(args: argparse.Namespace) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, help="256; 64 with --loss")
+    parser.add_argument("--width", type=int, help="128; 64 with --loss")
     parser.add_argument("--blocks", type=int, help="6; 2 with --loss")
     parser.add_argument("--steps", type=int, help="6 after one that is not counted; 300 with --loss")
     parser.add_argument("--loss", action="store_true", help="losses instead of seconds")
