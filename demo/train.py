@@ -86,7 +86,6 @@ def attach_hook(row: rows.Row, model: nn.Module, optimizer: torch.optim.Optimize
         given = {"transport": row.transport} if row.transport else {}
         given |= {"strategy": row.strategy} if row.strategy else {}
         given |= {"servers": row.servers} if row.servers else {}
-        given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
         if row.task == "sharded":
             return tithe.torch.attach(model, **given)
         if not row.codec or row.task == "text":

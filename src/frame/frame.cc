@@ -215,7 +215,7 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
   if (h.checksum != how.checksum)
     return Status(
         Code::kMismatch,
-        fmt::format("frame from rank {}: its checksum covers {}: set the same checksum= on all ranks",
+        fmt::format("frame from rank {}: its checksum covers {}: give the transport the same lossy_card= on all ranks",
                     h.source,
                     h.checksum == Cover::kHeader ? "only the header"
                                                  : "the payload, but only the header was expected"),

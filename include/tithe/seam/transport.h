@@ -66,6 +66,9 @@ class Transport {
   // A key that only the ranks of this job share, new for each connection of the world; frames are tagged with it.
   // Empty if no other process can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }
+  // True if network cards may round the floats of payloads in transit (card/docs/card.md): checksums and tags then
+  // cover headers only, and the session requires codec fp32. The same on all ranks.
+  virtual bool rounds_payloads() const { return false; }
 
   // Until the operation completes, the caller must not change `bytes` (send) nor read `into` (recv). Never blocks.
   virtual Status send(Rank peer, Channel channel, ByteView bytes, OpId op) = 0;

@@ -16,7 +16,7 @@ from tithe.torch._common.state_fit import NAMES_CURE, SavedParameter, memory_ord
 
 NO_WALK = -1  # torch's number for "no backward pass"
 _SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
-           "seed", "run", "checksum")  # fmt: skip
+           "seed", "run")  # fmt: skip
 _SAMPLE = 1024  # values of a parameter that its fingerprint covers
 
 

@@ -71,7 +71,7 @@ class State(_Slots):
     groups: "round" sends the tensors in groups once per step, with the last bucket, instead of with each bucket
     (docs/guide/choices.md, "Groups"). The same on all ranks.
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
+    force_reference, authenticate, pacer, device, trace, measure, transport (see tithe.Session).
 
     The first use connects the ranks, and is collective over the group. A wrong setting raises ValueError. A State that
     is collected before its first use gives a RuntimeWarning.

@@ -17,7 +17,7 @@ GRADIENTS = "eden:bits=4,scale=unbiased"
 # By type: the codec that sends the values unchanged
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _TAKEN = {
-    "authenticate", "checksum", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
+    "authenticate", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
     "min_values", "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
 }  # fmt: skip
 _CURES = {
