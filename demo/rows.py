@@ -46,7 +46,7 @@ class Row:
     strategy: str = ""  # tithe rows; empty: the default
     task: str = "images"  # of tasks.py: images under SGD, text under AdamW, sharded under fully_shard and AdamW
     exact: float = 0  # the argument exact= of tithe's AdamW
-    raw_below: int = 4096  # tithe rows: tensors of fewer values are sent uncompressed (min_values)
+    min_values: int = 4096  # tithe rows: tensors of fewer values are sent uncompressed
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     transport: str = ""  # tithe rows; empty: the default one
     servers: int = 0  # tithe rows: the number of additional ranks, on hosts of their own, that only sum
@@ -118,7 +118,7 @@ CARD_ROWS = [
 
 
 def by_name(name: str) -> Row:
-    """Returns a row of the tables, or one made from codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
+    """Returns a row of the tables, or one made from codec/strategy[/min_values], e.g. topk:ratio=0.002/gather."""
     every = [*ROWS, *ADAMW_ROWS, *FSDP_ROWS, *CARD_ROWS]
     for row in every:
         if row.name == name:

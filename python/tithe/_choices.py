@@ -71,7 +71,7 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
     if named and (options.choices or automatic):
         unmet = _core.unmet_rules(options, [name for name, _ in named], [p.numel() for _, p in named])
         if unmet:
-            of = "codec auto, what is allowed" if automatic else "choices"
+            of = "codec auto, allowed codecs" if automatic else "choices"
             warnings.warn(f"{of}: {'; '.join(unmet)}", RuntimeWarning, stacklevel=2)
 
 
@@ -94,15 +94,15 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
         return
-    raw = _core.sends_uncompressed(options, [name for name, _ in named], [p.numel() for _, p in named])
-    if raw["raw_values"] < _FEW_VALUES or 4 * raw["raw_values"] < raw["other_bytes"]:
+    small = _core.sends_uncompressed(options, [name for name, _ in named], [p.numel() for _, p in named])
+    if small["uncompressed_values"] < _FEW_VALUES or 4 * small["uncompressed_values"] < small["other_bytes"]:
         return
-    share = 4 * raw["raw_values"] / (4 * raw["raw_values"] + raw["other_bytes"])
+    share = 4 * small["uncompressed_values"] / (4 * small["uncompressed_values"] + small["other_bytes"])
     codec = _codec_for_groups(options)
-    rule = {f"< {raw['min_values']}": {"codec": codec, "group": _GROUP}}
+    rule = {f"< {small['min_values']}": {"codec": codec, "group": _GROUP}}
     cure = f"add to choices: {rule}" if options.choices else f"choices={rule}"
     warnings.warn(
-        f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values are sent uncompressed, as fp32, "
+        f"{small['uncompressed_tensors']:,} parameters of fewer than {small['min_values']} values are sent uncompressed, as fp32, "
         f"and are {share:.0%} of all bytes sent, so codec {options.codec} can save little. To send them by {codec}, "
         f"those of a bucket together: {cure} (docs/guide/choices.md, Groups)",
         RuntimeWarning,

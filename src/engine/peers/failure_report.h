@@ -39,7 +39,7 @@ struct FailureReport {
   Rank blamed = Status::kNoPeer;
   std::uint32_t round = 0;         // the first that the sender has not committed
   bool finite = true;              // the sender's last committed round was finite
-  std::vector<Rank> unheard = {};  // ranks that did not answer the sender
+  std::vector<Rank> silent_peers = {};  // ranks that did not answer the sender
   std::string what = {};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// raw: all values uncompressed as fp32, with the strategy that has the best estimate. The reference for compression if
+// fp32: all values uncompressed, with the strategy that has the best estimate. The reference for compression if
 // nothing else is known.
 #include "advisor/planner/policies.h"
 
@@ -16,6 +16,6 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
 
 }  // namespace
 
-const Policy raw_policy = {.name = "raw", .argument = {}, .decide = decide};
+const Policy fp32_policy = {.name = "fp32", .argument = {}, .decide = decide};
 
 }  // namespace tithe::planner
