@@ -114,7 +114,7 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
     out.rules = auto_query.rules;
     out.predicted = auto_query.step;
     out.verdict =
-        fmt::format("stays with bf16: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
+        fmt::format("keeps the current rules: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
   if (same(out.rules, auto_query.rules)) {

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxCompleted = 64;  // completions of one poll of the tra
 Seconds World::copied(Rank r, std::size_t bucket) {
   const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
   RankModel& rank = at(r);
-  if (!device.there()) return rank.copying = std::max(rank.copying, now_);
+  if (!device.exists()) return rank.copying = std::max(rank.copying, now_);
   double bytes = 0;
   for (const Part& p : work_.buckets[bucket].plan.parts) bytes += sizeof(float) * static_cast<double>(p.n);
   rank.copying = std::max(rank.copying, now_) + device.latency + bytes / device.rate;

@@ -31,8 +31,8 @@ struct TensorState {
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty: zeros
   std::vector<std::uint8_t> loose_memory = {};                  // empty: zeros
   std::uint64_t loose_memory_kind = 0;  // the kind of that memory (ErrorFeedback::memory_kind)
-  // The codec memory of the last commit, if the open round began with another kind of memory. `replaced_is_current`: it is the
-  // committed memory. After that round is committed, it is only needed for undo().
+  // The codec memory of the last commit, if the open round began with another kind of memory. It is the committed
+  // memory while `replaced_is_current`. After that round is committed, only undo() needs it.
   std::vector<std::uint8_t> replaced_memory = {};
   std::uint64_t replaced_memory_kind = 0;
   bool replaced_is_current = false;

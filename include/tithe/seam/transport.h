@@ -3,8 +3,8 @@
 // A transport moves bytes between ranks and does not depend on codecs. Each transport promises the following, and
 // tests/conformance/ checks it:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
-//   in_place    a message that is cancelled, or lost with its sender, keeps its position: the matching receive
-//               completes with the message, with kCancelled, or as names_peer says, and does not take a later message
+//   in_place    a cancelled or lost message keeps its position: its receive completes with the message, kCancelled,
+//               kPeerLost or kTimeout, and never with a later message
 //   whole       a message arrives whole or not at all; a buffer that is too small for it completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with a Status that gives the reason
 //   names_peer  when a peer is gone, every operation with it completes with its rank and kPeerLost, or with kTimeout if

@@ -55,7 +55,7 @@ Votes silent_votes(const FailureReports& reports) {
   return votes;
 }
 
-// The failure report of the lowest witness that found `finding` about `blamed`.
+// The failure report of the lowest witness that found `finding` about `blamed`. There must be such a report.
 const FailureReport& first(const FailureReports& reports, Finding finding, Rank blamed) {
   const FailureReport* best = nullptr;
   for (const auto& t : reports)

@@ -37,7 +37,7 @@ from tithe.torch._hook.weights import WEIGHTS, check_weight, weight_of
 
 _log = logging.getLogger("tithe.torch")
 
-DEFAULT = _core.Options()  # the defaults of include/tithe/session.h
+DEFAULT = _core.Options()  # the defaults of include/tithe/options.def
 
 
 class _Slots(Steps):
