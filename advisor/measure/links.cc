@@ -150,8 +150,8 @@ class Probe {
 };
 
 // Measures FoundTogether::late between rank 0 and `far`. `alone` is their measured link.
-Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier, LinkBuffers& buffers,
-            const FoundLink& alone, FoundTogether& together) {
+Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier,
+            LinkBuffers& buffers, const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
   const double expected = good ? static_cast<double>(buffers.large.size()) / alone.bytes_per_second : 0;
   Status status;

@@ -136,7 +136,8 @@ Classes::MessagePath Classes::path_of(Rank from, int to, const Strategy& strateg
   if (kind_ == Kind::kHost)
     return {from % ranks_of_host_, modulo(-(from / ranks_of_host_), world.hosts) * ranks_of_host_ + to};
   const Numbering numbering = numbering_.at(&strategy);
-  return {0, counted(numbering == Numbering::kWorld ? Count::kWorld : Count::kHostsAndInside, world, from, 0)};
+  return {0,
+          counted(numbering == Numbering::kWorld ? Count::kWorld : Count::kHostsAndInside, world, from, 0)};
 }
 
 }  // namespace tithe::sim

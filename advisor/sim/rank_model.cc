@@ -181,7 +181,8 @@ void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   m.posted = now_;
   m.bytes = role(r, task).price.bytes[static_cast<std::size_t>(step.slot)];
   rank.bytes += m.bytes;
-  std::uint32_t& message = run_of(task).messages[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
+  std::uint32_t& message =
+      run_of(task).messages[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
   m.matched = std::exchange(mail, number) == kAwaited;
   const LongMessages& rule = costs_.long_messages;
   const bool starts = rule.protocol == SendProtocol::kEager || m.bytes <= static_cast<double>(rule.above);

@@ -77,10 +77,10 @@ Status World::build() {
       Result<std::shared_ptr<const StepTimeline>> timeline = timelines_.of(e.plan.parts[p], e.copies);
       if (!timeline.ok()) return timeline.status();
       PartRun run{.timeline = *timeline,
-              .bucket = static_cast<int>(b),
-              .part = static_cast<int>(p),
-              .after = static_cast<std::size_t>(after[p] + 1),
-              .left = ranks_.size()};
+                  .bucket = static_cast<int>(b),
+                  .part = static_cast<int>(p),
+                  .after = static_cast<std::size_t>(after[p] + 1),
+                  .left = ranks_.size()};
       for (const Role& role : (*timeline)->roles) steps += role.program.steps.size();
       out_.steps = steps;
       if (steps > kMaxSteps)

@@ -24,10 +24,10 @@ struct DroppedResidual {
 
 // The state of one tensor between rounds.
 struct TensorState {
-  std::size_t n = 0;            // values
-  std::uint64_t used = 0;       // 1 + the last round that synchronised it
+  std::size_t n = 0;               // values
+  std::uint64_t used = 0;          // 1 + the last round that synchronised it
   ErrorFeedback* owner = nullptr;  // holds the state; nullptr: loose, in the fields below
-  ValueRange slice = {};        // the tensor's values in it
+  ValueRange slice = {};           // the tensor's values in it
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty: zeros
   std::vector<std::uint8_t> loose_memory = {};                  // empty: zeros
   std::uint64_t loose_memory_kind = 0;  // the kind of that memory (ErrorFeedback::memory_kind)

@@ -118,7 +118,8 @@ TEST_F(OnGpus, TensorsInWrongMemoryAreRefusedBeforeAnyWork) {
 }
 
 TEST_F(OnGpus, InvalidValuesOfTheOptionAreRefused) {
-  for (const char* wrong : {"", "yes", "on,min_values=", "on,min_values=0", "on,min_values=-1", "on,min_values=1k", "ON"}) {
+  for (const char* wrong :
+       {"", "yes", "on,min_values=", "on,min_values=0", "on,min_values=-1", "on,min_values=1k", "ON"}) {
     SessionOptions o = options("onebit");
     o.device = wrong;
     Ranks one(open_loop(1), o);

@@ -18,11 +18,9 @@ Result<DeviceChoice> parse_device(std::string_view text) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.least);
     if (error == std::errc{} && end == number.data() + number.size() && choice.least > 0) return choice;
   }
-  return Status(
-      Code::kInvalid,
-      fmt::format(
-          "device='{}' must be off, on, or on,min_values=N, with N values per chunk, such as on,min_values=65536",
-          text));
+  return Status(Code::kInvalid, fmt::format("device='{}' must be off, on, or on,min_values=N, with N values "
+                                            "per chunk, such as on,min_values=65536",
+                                            text));
 }
 
 Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {

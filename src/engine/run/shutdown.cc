@@ -108,7 +108,8 @@ bool Shutdown::receives_nothing(Rank witness, Rank rank) const {
   if (t && t->witness == witness && t->blamed == rank &&
       (t->finding == Finding::kGone || t->finding == Finding::kSilent))
     return true;
-  if (t && std::find(t->silent_peers.begin(), t->silent_peers.end(), rank) != t->silent_peers.end()) return true;
+  if (t && std::find(t->silent_peers.begin(), t->silent_peers.end(), rank) != t->silent_peers.end())
+    return true;
   return std::find(silent_pairs_.begin(), silent_pairs_.end(), Pair(witness, rank)) != silent_pairs_.end();
 }
 
