@@ -9,9 +9,9 @@
 //     sends to the next host. The ranks of host 0 represent all.
 //   - none: all ranks are simulated.
 //   - mirrored: if simulated rank r sends message m to rank r + d, then rank r - d sends m to rank r.
-//   - verified: a symmetry is accepted if the graphs of two small worlds with the same hosts have it. If a host's ranks talk to
-//     all others alike, the order in which messages reach ranks of their own host is ignored (within 1 %,
-//     world_test.cc).
+//   - verified: a symmetry is accepted if the graphs of two small worlds with the same hosts have it. If a host's
+//     ranks send the same to all others, the order in which messages reach ranks of their own host is ignored (within
+//     1 %, world_test.cc).
 #include <map>
 #include <span>
 

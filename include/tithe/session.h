@@ -115,8 +115,8 @@ struct SessionOptions {
   std::function<void(std::uint64_t ticket, const Status& how)> ended = {};
 };
 
-// Statistics (tithe/stats.def). Sums continue after reform(). Times are nanoseconds; those of lanes are sums over lanes, so they
-// may exceed the wall clock.
+// Statistics (tithe/stats.def). Sums continue after reform(). Times are nanoseconds; those of lanes are sums
+// over lanes, so they may exceed the wall clock.
 struct SessionStats {
 #define TITHE_STAT(type, name, initial, documentation) type name = initial;
 #include "tithe/stats.def"
