@@ -173,7 +173,7 @@ class ParameterKeys:
             return self.known[id(parameter)][0]
         if self.names:
             if id(parameter) not in self.names:
-                raise ValueError(two_models("a parameter is none of those that the State was given"))
+                raise ValueError(two_models("a parameter is not a parameter of this State"))
             key = self.names[id(parameter)][0]
         elif self.whole:
             raise ValueError(two_models("a parameter was not there in the first step"))

@@ -54,7 +54,7 @@ def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
     if not callable(weight):
         raise ValueError(f"weight={weight!r}: must be a function, since the weight is another in each step")
     if options.get("device", "off") != "off":
-        raise ValueError("weight= needs device='off': a bucket that stays on its GPU is encoded as it is")
+        raise ValueError("weight= needs device='off': on a GPU the bucket is encoded without weights")
     if "without=" in str(options.get("stragglers", "")):
         raise ValueError("weight= needs all ranks in every round: leave without= out of stragglers=")
     if _core.is_auto(codec) and "min_values" in options:
