@@ -23,8 +23,6 @@ from typing import Any
 import torch
 
 from tithe import _core
-from tithe.torch._device.route import BucketRoute
-from tithe.torch._hook.job import Job
 
 RULES = {"* (step)": "fp32"}  # for the keys of the exchanged weights
 WEIGHTS = "weights (step)"
@@ -107,15 +105,3 @@ class RoundWeight:
         session.wait(session.sync_at(_side(_VOID, 1), void))
         session.commit()
         return void.item() > 0
-
-
-class WeightJob(Job):
-    """The exchange of weights. It precedes the buckets of its round on the thread that hands them over."""
-
-    __slots__ = ()
-
-    def __init__(self, number: int, weight: RoundWeight) -> None:
-        super().__init__(number, None, BucketRoute(torch.empty(0)), weight=weight)
-
-    def sync(self, session: _core.Session) -> None:
-        self.weight.exchange(session)
