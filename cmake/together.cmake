@@ -57,7 +57,7 @@ function(tithe_together name label base)
       list(SUBLIST in_${folder} ${from} ${to} files)
       list(TRANSFORM files REPLACE "(.+)" "#include \"\\1\"\n")
       string(JOIN "" text ${files})
-      # In front of where compilers run, in a build of its own as in one that has it as a part: one path for a cache.
+      # Below the folder in which compilers run, both for tithe alone and as a part: a cache sees one relative path.
       set(one ${CMAKE_BINARY_DIR}/together/${folder}_${batch}.cc)
       file(CONFIGURE OUTPUT ${one} CONTENT "${text}" @ONLY)
       list(APPEND left ${one})
