@@ -181,7 +181,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
   if (!own.ok()) return own.status();
   std::size_t best = *own;
   const bool may = may_lose(query);
-  if (*found == &bf16_policy || *found == &raw_policy) {
+  if (*found == &bf16_policy || *found == &fp32_policy) {
     const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
     for (std::size_t c = 0; c < out.bases.size(); ++c)
       if (out.bases[c].allowed && out.bases[c].label == name &&

@@ -150,20 +150,20 @@ void World::communicated(Rank r) {
 void World::post_recv(const Task& task, MatchedStep send) {
   std::uint32_t& message =
       run_of(task).messages[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)];
-  if (mail == kNone) {
-    mail = kAwaited;
+  if (message == kNone) {
+    message = kAwaited;
     if (costs_.long_messages.protocol == SendProtocol::kPosted)
       run_of(task).posted[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)] = now_;
     return;
   }
-  Message& m = messages_[mail];
+  Message& m = messages_[message];
   m.matched = true;
-  if (m.arrived) return take(mail);
+  if (m.arrived) return take(message);
   if (m.granted) return;
   // The grant travels back to the sender. Under kRendezvous it is not sent before the question has arrived.
   const Seconds latency = pair_of(m).latency;
   const bool rendezvous = costs_.long_messages.protocol == SendProtocol::kRendezvous;
-  later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
+  later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, message);
 }
 
 // Posts a message. It is sent at once if it is short or needs no grant; if the receive is already posted, after the
@@ -183,7 +183,7 @@ void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   rank.bytes += m.bytes;
   std::uint32_t& message =
       run_of(task).messages[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
-  m.matched = std::exchange(mail, number) == kAwaited;
+  m.matched = std::exchange(message, number) == kAwaited;
   const LongMessages& rule = costs_.long_messages;
   const bool starts = rule.protocol == SendProtocol::kEager || m.bytes <= static_cast<double>(rule.above);
   rank.queue.posted(task);
