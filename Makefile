@@ -4,13 +4,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
-# At a time: tests of several processes wait for each other for much of theirs.
+# Number of parallel tests: tests of several processes spend much of their time waiting for each other.
 TESTS := $(shell expr $(JOBS) + 1)
 BUILD := build
 PY := $(CURDIR)/.venv/bin/python
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)
-# Where ccache is there, the same source in another folder (a wheel's) is the same compilation. It cannot look through
-# precompiled headers, so there are none then.
+# With ccache, the same source in another folder (a wheel's) is compiled once. ccache does not support precompiled
+# headers, so they are off then.
 export CCACHE_BASEDIR := $(CURDIR)
 CCACHE := $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
 
@@ -22,7 +22,7 @@ help: ## this list
 setup: ## installs the packages and the virtual environment
 	@tools/setup.sh build
 
-# One build folder, configured for all of it or for the Python module alone: the compilations are the same.
+# One build folder, configured for everything or for the Python module alone; both share the compiled objects.
 configure = cmake --preset $(1) $(CCACHE) \
   -DPython_EXECUTABLE=$(PY) >$(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }; rm -f $(BUILD)-configure.log
 
@@ -31,13 +31,13 @@ build: setup ## builds the library, the command, the tests and the Python module
 	@$(call configure,release)
 	@cmake --build $(BUILD) --parallel $(JOBS)
 
-core: ## builds the Python module alone: all that training needs
+core: ## builds the Python module alone: enough for training
 	@tools/setup.sh core
 	@echo "build: $(BUILD)/ (the Python module)"
 	@$(call configure,core)
 	@cmake --build $(BUILD) --parallel $(JOBS) --target tithe_core
 
-wheel: setup ## dist/: the source distribution, from it a wheel that carries UCX, numpy's: all that a machine offline needs (docs/start/install.md)
+wheel: setup ## dist/: the source distribution, from it a wheel that contains UCX, and numpy's wheel: everything for a machine without network (docs/start/install.md)
 	@$(PY) tools/wheel.py
 
 demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= RANKS= SEEDS= EPOCHS= DATA= CARD=1 MODEL=hdc or fsdp
@@ -45,21 +45,21 @@ demo: ## trains Fashion-MNIST on 4 ranks behind 100 Mbit/s links: LINK= QUEUE= R
 	@$(MAKE) --no-print-directory $(if $(CARD),build,core)
 	@exec $(PY) demo/run.py
 
-test: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test; of large products of lists so much that every pair meets
+test: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test; large products of lists are reduced so that every pair occurs
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(TESTS)
 	@$(MAKE) --no-print-directory rtl-if-there
 
 rtl-if-there:
 	@if tools/setup.sh build rtl; then $(MAKE) --no-print-directory rtl; else echo 'test: no Verilator, so the benches of card/rtl/ did not run'; fi
 
-test-again: ## what failed in the last run of the tests, one after the other
+test-again: ## runs the tests that failed in the last run, one after the other
 	@ctest --test-dir $(BUILD) --output-on-failure --rerun-failed
 	@$(MAKE) --no-print-directory rtl-if-there
 
-jax keras torchft torchtitan mxnet deepspeed: # the environments of tests of frameworks beside torch, where they install
+jax keras torchft torchtitan mxnet deepspeed: # environments for tests of frameworks beside torch, if they can be installed
 	@tools/setup.sh $@ || echo 'test: $@ does not install here, so its tests are skipped'
 
-nvrtc: # NVIDIA's compiler, where it installs
+nvrtc: # NVIDIA's compiler, if it can be installed
 	@tools/setup.sh nvrtc || echo 'test: NVRTC does not install here, so it compiles no kernels'
 
 test-full: build jax keras torchft torchtitan mxnet deepspeed nvrtc ## every test over the whole products: before a release
@@ -112,17 +112,17 @@ chaos-seeds: build ## 100,000 seeded worlds of ranks, delays and faults: SEEDS= 
 	  done; \
 	  status=0; for one in "$${all[@]}"; do wait "$$one" || status=1; done; exit $$status
 
-chaos: chaos-jobs chaos-members ## kills, freezes and cuts off real processes in network namespaces: both tables
+chaos: chaos-jobs chaos-members ## kills, freezes and disconnects real processes in network namespaces: both tables
 
-chaos-jobs: build ## of jobs that end then; writes lab/results/chaos.md: ONLY= OUT= TRANSPORT= (tests/chaos/README.md)
+chaos-jobs: build ## jobs that end after a fault; writes lab/results/chaos.md: ONLY= OUT= TRANSPORT= (tests/chaos/README.md)
 	@$(PY) tests/chaos/hosts/matrix.py --rank $(CURDIR)/$(BUILD)/tests/chaos_rank --only "$(ONLY)" \
 	  $(if $(TRANSPORT),--transport $(TRANSPORT)) --out $(or $(OUT),$(if $(ONLY)$(TRANSPORT),/dev/stdout,lab/results/chaos.md))
 
-chaos-members: build ## of jobs that go on; writes lab/results/chaos_members.md: ONLY= OUT=; in pieces: RAW=file FOR=seconds
+chaos-members: build ## jobs that continue after a fault; writes lab/results/chaos_members.md: ONLY= OUT=; in several runs: RAW=file FOR=seconds
 	@$(PY) tests/chaos/hosts/members.py --rank $(CURDIR)/$(BUILD)/tests/chaos_member --only "$(ONLY)" \
 	  $(if $(RAW),--raw $(RAW)) $(if $(FOR),--for $(FOR)) --out $(or $(OUT),$(if $(ONLY),/dev/stdout,lab/results/chaos_members.md))
 
-# UCX is not built for ThreadSanitizer, which takes its waiting for races: its kinds are left out.
+# UCX is not built for ThreadSanitizer, which reports its waiting as races: its transports are left out.
 TSAN_TESTS := Session.*:*TransportSuite*/loop:*FailureSuite*/ring_3_lanes2:*FailureSuite*/gather_3_lanes2:Chaos*
 tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@tools/setup.sh build
@@ -130,20 +130,20 @@ tsan: ## sessions, transports and seeded worlds under ThreadSanitizer
 	@cmake --build --preset tsan --parallel $(JOBS) --target threads_tests
 	@UCX_MEM_EVENTS=no UCX_MEM_MMAP_HOOK_MODE=none TITHE_CHAOS_SEEDS=$(or $(SEEDS),100) $(BUILD)/tsan/tests/threads_tests --gtest_brief=1 --gtest_filter='$(TSAN_TESTS)'
 
-bench-codecs: build ## paired speed ratios of every codec, the machine's best and AVX2, and two threads beside one: ROUNDS=21 OUT= WITH=
+bench-codecs: build ## paired speed ratios of every codec with the machine's best target and AVX2, and with two threads: ROUNDS=21 OUT= WITH=
 	@{ $(WITH) $(BUILD)/lab/bench/bench_codecs --rounds=$(or $(ROUNDS),21) && echo && \
 	   $(WITH) $(BUILD)/lab/bench/bench_codecs --scaling --rounds=$(or $(ROUNDS),21); } $(if $(OUT),| tee $(OUT))
 
 bench-engine: build ## the engine's own CPU time per step, on BERT-base's list: RANKS=2,4,16,64
 	@$(BUILD)/lab/bench/bench_engine --ranks $(or $(RANKS),2,4,16,64)
 
-bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: hidden time, and what each feature is worth: PASSES=3 OUT=folder
+bench-replay: build ## two tables of `tithe replay` on emulated hosts, as root: hidden time, and the gain of each feature: PASSES=3 OUT=folder
 	@for table in hidden breakdown; do $(PY) lab/bench/replay_tables.py $$table --passes $(or $(PASSES),3) $(if $(OUT),--out $(OUT)/replay_$$table.md) || exit 1; done
 
 bench-published: build ## gains that papers published, beside those of `tithe simulate` on their testbeds: ONLY=hipress_ec2 OUT=
 	@$(PY) lab/bench/published.py $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
 
-bench-plan: build ## is the plan as good as the best found by hand? on emulated hosts, as root: LINKS= MODELS= RESUME=1 FOR=seconds OUT=
+bench-plan: build ## compares plans with the best found by hand, on emulated hosts, as root: LINKS= MODELS= RESUME=1 FOR=seconds OUT=
 	@$(PY) lab/bench/plan_by_hand.py $(if $(LINKS),--links $(LINKS)) $(if $(MODELS),--models $(MODELS)) $(if $(RESUME),--resume) \
 	  $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
 
@@ -153,7 +153,7 @@ bench-plan-policies: build ## the planner's policies on the testbeds of four pap
 bench-groups: build ## a model's small tensors as groups and alone, beside one message of the same bytes: MODEL= RANKS=4
 	@$(BUILD)/lab/bench/bench_groups --ranks $(or $(RANKS),4) $(if $(MODEL),--model $(MODEL))
 
-bench-propose: build ## what other choices cost a job that goes on: steps while they are built and at the switch
+bench-propose: build ## the cost of new choices to a running job: steps while they are built and at the switch
 	@$(BUILD)/lab/bench/bench_propose
 	@$(BUILD)/lab/bench/bench_propose --from fp8 --to fp32
 	@$(BUILD)/lab/bench/bench_propose --from fp32 --to fp8
@@ -162,42 +162,42 @@ bench-sync: build ## fp32 all-reduces of Gloo, OpenMPI and tithe in turn, 4 rank
 	@tools/setup.sh build mpi || echo 'bench-sync: no OpenMPI, so its column stays empty'
 	@$(PY) lab/bench/gloo_vs_tithe.py $(if $(LINKS),--links $(LINKS)) $(if $(SIZES),--sizes $(SIZES)) $(if $(OUT),| tee $(OUT))
 
-bench-wire: core ## how much of a link a round uses: strategies x codecs x sizes x hosts x links x queues, as root: MINUTES=15 (0: all cells) HOSTS= LINKS= OUT=
+bench-wire: core ## the share of a link that a round uses: strategies x codecs x sizes x hosts x links x queues, as root: MINUTES=15 (0: all cells) HOSTS= LINKS= OUT=
 	@$(PY) lab/bench/wire.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(LINKS),--links $(LINKS)) $(if $(OUT),--write $(OUT))
 
-bench-truth: build ## is the simulator right? predicted beside measured steps on emulated hosts, as root: LINKS= HOSTS= MODELS= CODECS= RESUME=1 FOR=seconds OUT=
+bench-truth: build ## compares predicted and measured steps on emulated hosts, as root: LINKS= HOSTS= MODELS= CODECS= RESUME=1 FOR=seconds OUT=
 	@$(PY) lab/bench/truth.py $(if $(LINKS),--links $(LINKS)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(MODELS),--models $(MODELS)) \
 	  $(if $(CODECS),--codecs $(CODECS)) $(if $(RESUME),--resume) $(if $(FOR),--for $(FOR)) $(if $(OUT),--out $(OUT))
 
-bench-strategies: core ## strategy auto beside those that it may take, on emulated hosts, as root: PLACES=2,2x2 LINKS= CODECS= MB= ROUNDS= OUT=
+bench-strategies: core ## strategy auto beside each strategy that it may choose, on emulated hosts, as root: PLACES=2,2x2 LINKS= CODECS= MB= ROUNDS= OUT=
 	@$(PY) lab/bench/strategies.py $(if $(PLACES),--places $(PLACES)) $(if $(LINKS),--links $(LINKS)) $(if $(CODECS),--codecs $(CODECS)) \
 	  $(if $(MB),--megabytes $(MB)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(OUT),--write $(OUT))
 
-bench-auto: core ## codec auto: steps until a plan, and until a link that changes is answered, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
+bench-auto: core ## codec auto: steps until a plan, and until a plan for a changed link, on emulated hosts, as root: CASES= STEPS= ALLOW= OUT=
 	@$(PY) lab/bench/auto.py $(if $(CASES),--cases $(CASES)) $(if $(STEPS),--steps $(STEPS)) $(if $(ALLOW),--allow $(ALLOW)) $(if $(OUT),--write $(OUT))
 
-bench-frameworks: core jax keras mxnet deepspeed ## each framework: tests that it has, accuracy and time beside its own all-reduce, on emulated hosts, as root: ONLY= LINK= STEPS= OUT=
+bench-frameworks: core jax keras mxnet deepspeed ## each framework: its tests, accuracy and time beside its own all-reduce, on emulated hosts, as root: ONLY= LINK= STEPS= OUT=
 	@$(PY) lab/bench/frameworks.py $(if $(ONLY),--only $(ONLY)) $(if $(LINK),--link $(LINK)) $(if $(STEPS),--steps $(STEPS)) $(if $(OUT),--write $(OUT))
 
-study: ## what each codec costs in accuracy: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
+study: ## the accuracy of each codec: SEEDS= EPOCHS= CODECS= RESUME= DATA= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) -m lab.study.accuracy
 
-study-optimizers: ## which codecs hold under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
+study-optimizers: ## the codecs that keep the accuracy under momentum and AdamW: SEEDS= CODECS= OPTIMIZERS= JOBS= RESUME= RATES= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) -m lab.study.optimizers
 
-study-adam: ## how few bits AdamW and SGD 0.9 take in longer runs, and what tithe's own optimizers add: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
+study-adam: ## the fewest bits that AdamW and SGD 0.9 accept in longer runs, and the gain of tithe's own optimizers: PARTS= ARMS= SEEDS= SHARE= JOBS= RESUME= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) -m lab.study.adam
 
-study-members: ## what it costs to lose and regain ranks every 30 s: SEEDS= STEPS= EVERY= RESUME= DATA= OUT=
+study-members: ## the cost of losing and regaining ranks every 30 s: SEEDS= STEPS= EVERY= RESUME= DATA= OUT=
 	@tools/setup.sh demo
 	@$(MAKE) --no-print-directory core
 	@exec $(PY) -m lab.study.elastic
 
-clean: ## removes what was built (not .venv)
+clean: ## removes the build (not .venv)
 	@rm -rf $(BUILD) build-wheel python/tithe/*.so

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake --install: both kinds of library, or the one that BUILD_SHARED_LIBS names; headers, the command with its man
-# page and completions, and what find_package and pkg-config read.
+# page and completions, and the files of find_package and pkg-config.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -28,7 +28,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/tithe-config-versio
 install(FILES ${PROJECT_BINARY_DIR}/cmake/tithe-config.cmake ${PROJECT_BINARY_DIR}/cmake/tithe-config-version.cmake
   cmake/needs.cmake DESTINATION ${package})
 
-# The prefix is found from where the file lies, so that an installed tree can be moved.
+# The prefix is relative to the file's folder, so that an installed tree can be moved.
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" up ${up})
 if(TITHE_UCX)
@@ -41,7 +41,7 @@ install(FILES LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TITHE_CLI)
   install(TARGETS tithe_cli RUNTIME)
 endif()
-# The command writes its manual page and completions itself: not where what is built here cannot run.
+# The command writes its manual page and completions itself, so a cross build has none.
 if(TITHE_CLI AND NOT CMAKE_CROSSCOMPILING)
   set(written)
   macro(tithe_writes file folder) # the words of the command follow

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Libraries that this one is linked with: read by the build, and by programs that link the installed static kind.
+# Libraries that tithe links: for the build, and for programs that link the installed static library.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto SSL)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The texts of lang/runtime/prelude.def and the CUDA kernels src/codec/NAME/NAME.cu as a part of the library. Run by
-# the build as a script as well (cmake -DFROM=tree -DTO=... "-DCUDA=names" -P prelude.cmake), which writes them as strings
+# The texts of lang/runtime/prelude.def and the CUDA kernels src/codec/NAME/NAME.cu as a part of the library. The
+# build also runs this file as a script (cmake -DFROM=tree -DTO=... "-DCUDA=names" -P prelude.cmake), which writes them as strings
 # into one source: a kernel as tithe::NAME::kCudaText.
 set(line_of "^TITHE_PRELUDE_[A-Z]+\\(([A-Za-z0-9]+), ([a-z0-9_]+)\\).*")
 if(CMAKE_SCRIPT_MODE_FILE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of codecs/ as a part of the library. One source holds their texts as strings: of those that are codecs of
-# the library, and of those that are the source of GPU kernels alone (lang/kernel_source.h). This file writes it when
-# run as a script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dkernel_names=... -P programs.cmake. A small tool,
+# The programs of codecs/ as a part of the library. One source holds as strings the texts of the library's codecs, and
+# the texts of programs that are the source of GPU kernels alone (lang/kernel_source.h). This file writes that source
+# when it runs as a script: cmake -DFROM=... -DTO=... -Dprogram_names=... -Dkernel_names=... -P programs.cmake. A small tool,
 # linked from the library's own objects, writes the C++ of the codecs, which is compiled once for each level
 # (lang/cpp/object_cache.h), so they need no compiler where they run. A cross build cannot run the tool and
 # interprets them.
@@ -21,7 +21,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# The names in lines of a list: those of `macro`, each once.
+# The names that a list gives to `macro`, each once.
 function(tithe_names file macro out)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(STRINGS ${file} lines REGEX "^${macro}\\(")
@@ -43,7 +43,7 @@ add_custom_command(OUTPUT ${TITHE_PROGRAM_TEXTS}
     -P ${PROJECT_SOURCE_DIR}/cmake/programs.cmake
   DEPENDS ${own_files} ${PROJECT_SOURCE_DIR}/cmake/programs.cmake VERBATIM COMMENT "Texts of the codecs that are programs")
 
-# Parts of them that are compiled, into `tithe_programs`. After TITHE_OBJECTS, the objects of the library.
+# Compiles the generated C++ into `tithe_programs`. The arguments after TITHE_OBJECTS are the objects of the library.
 function(tithe_compile_programs)
   set(levels 0)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -63,7 +63,7 @@ function(tithe_compile_programs)
     foreach(name IN LISTS names)
       foreach(level IN LISTS levels)
         list(APPEND made ${folder}/${name}_${level}.cc)
-        # As for a program that is compiled where it runs (lang/cpp/cpp_compiler.cc).
+        # The flags of a program that is compiled at run time (lang/cpp/cpp_compiler.cc).
         set_source_files_properties(${folder}/${name}_${level}.cc PROPERTIES COMPILE_OPTIONS
           "-w;-O2;${march_${level}};-fno-math-errno;-fno-trapping-math;-fwrapv;-fno-strict-aliasing")
       endforeach()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Python's build asks for the compiler that Python was made with, `g++` or `x86_64-linux-gnu-g++`; `make` takes CMake's
-# choice, `c++`. Where these are one file it is called as `make` calls it: to ccache another name is another compiler.
+# Python's build uses the compiler that built Python, `g++` or `x86_64-linux-gnu-g++`; `make` uses CMake's choice, `c++`.
+# If both names are one file, it is called as `make` calls it, because ccache treats another name as another compiler.
 if(DEFINED ENV{CXX})
   find_program(asked_for $ENV{CXX} NO_CACHE)
   find_program(usual c++ NO_CACHE)

@@ -46,11 +46,11 @@ class Row:
     strategy: str = ""  # tithe rows; empty: the default
     task: str = "images"  # of tasks.py: images under SGD, text under AdamW, sharded under fully_shard and AdamW
     exact: float = 0  # the argument exact= of tithe's AdamW
-    raw_below: int = 4096  # tithe rows: tensors of fewer values are sent uncompressed (min_values)
+    min_values: int = 4096  # tithe rows: tensors of fewer values are sent uncompressed
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: DDP's default
     transport: str = ""  # tithe rows; empty: the default one
     servers: int = 0  # tithe rows: the number of additional ranks, on hosts of their own, that only sum
-    # Options of the hosts' cards, with CARD=1; if the card rounds payloads, checksums cover headers only
+    # Options of the hosts' cards, with CARD=1; with --lossy the transport has lossy_card=on
     card: str = ""
     # A first guess for the estimate of the total time: bytes per rank and step, as a fraction of fp32's.
     bytes_part: float = 0.05
@@ -65,10 +65,6 @@ class Row:
         """True for momentum correction (DGC): the codec's residual already contains the momentum of every compressed
         parameter, so the optimizer must not apply momentum to these parameters again."""
         return "feedback=momentum" in self.codec
-
-    @property
-    def rounded_on_the_way(self) -> bool:
-        return "--lossy" in self.card
 
 
 POWERSGD = Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02)
@@ -105,15 +101,16 @@ FSDP_ROWS = [
 # that its card rounds off.
 _TCP = "tcp:trust=10.77.0.0/16"
 _PACKED = f"{_TCP},tos=0x28"
+_ROUNDED = f"{_PACKED},lossy_card=on"
 CARD_ROWS = [
     Row("ring-card", "tithe", "snap", "ring", transport=_PACKED, bytes_part=0.3),
     Row("wa-card", "tithe", "snap", "server", transport=_PACKED, servers=1, bytes_part=0.8),
     Row("ring-card-lossy", "tithe", "snap:feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
     Row("ring-card-literal", "tithe", "snap:mode=literal,feedback=none", "ring", transport=_PACKED, bytes_part=0.3),
-    Row("ring-lossy", "tithe", "fp32", "ring", transport=_PACKED, card="--lossy", bytes_part=0.3),
-    Row("wa-lossy", "tithe", "fp32", "server", transport=_PACKED, servers=1, card="--lossy", bytes_part=0.8),
+    Row("ring-lossy", "tithe", "fp32", "ring", transport=_ROUNDED, card="--lossy", bytes_part=0.3),
+    Row("wa-lossy", "tithe", "fp32", "server", transport=_ROUNDED, servers=1, card="--lossy", bytes_part=0.8),
     Row(
-        "ring-lossy-literal", "tithe", "fp32", "ring", transport=_PACKED, card="--lossy --mode literal", bytes_part=0.3
+        "ring-lossy-literal", "tithe", "fp32", "ring", transport=_ROUNDED, card="--lossy --mode literal", bytes_part=0.3
     ),
     Row("tithe-qtopk", "tithe", "qtopk:ratio=0.03", "server", transport=_TCP),
     Row("ring", "tithe", "fp32", "ring", transport=_TCP, bytes_part=1.0),
@@ -122,7 +119,7 @@ CARD_ROWS = [
 
 
 def by_name(name: str) -> Row:
-    """Returns a row of the tables, or one made from codec/strategy[/raw_below], e.g. topk:ratio=0.002/gather."""
+    """Returns a row of the tables, or one made from codec/strategy[/min_values], e.g. topk:ratio=0.002/gather."""
     every = [*ROWS, *ADAMW_ROWS, *FSDP_ROWS, *CARD_ROWS]
     for row in every:
         if row.name == name:

@@ -86,13 +86,12 @@ def attach_hook(row: rows.Row, model: nn.Module, optimizer: torch.optim.Optimize
         given = {"transport": row.transport} if row.transport else {}
         given |= {"strategy": row.strategy} if row.strategy else {}
         given |= {"servers": row.servers} if row.servers else {}
-        given |= {"checksum": "headers"} if row.rounded_on_the_way else {}
         if row.task == "sharded":
             return tithe.torch.attach(model, **given)
         if not row.codec or row.task == "text":
             given |= {"choices": rows.SMALL} if row.exact else {}
             return tithe.torch.attach(model, row.codec or None, optimizer=optimizer, **given)
-        return tithe.torch.attach(model, row.codec, min_values=row.raw_below, **given)
+        return tithe.torch.attach(model, row.codec, min_values=row.min_values, **given)
     if row.task == "sharded":
         return None
     if row.shown == "bf16":
@@ -115,7 +114,7 @@ def make_optimizer(row: rows.Row, model: nn.Module, rate: float, steps: int) -> 
         return tithe.torch.optim.AdamW(model.parameters(), lr=rate, **first)
 
     def momentum(parameter):
-        corrected = row.corrects_momentum and parameter.numel() >= row.raw_below
+        corrected = row.corrects_momentum and parameter.numel() >= row.min_values
         return 0.0 if corrected else rows.MOMENTUM
 
     groups = [{"params": [p], "momentum": momentum(p)} for p in model.parameters()]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the last run of ctest in a build folder found wrong: the names of its failed tests and the lines that say why.
-# Fails where no test failed, as when something did not compile.
+# Prints the failed tests of the last ctest run in a build folder, each with the lines that give the reason.
+# Fails if no test failed, for example after an error of the compiler.
 set -euo pipefail
 log=${1:?usage: failed_tests.sh BUILD}/Testing/Temporary
 [ -s "$log/LastTestsFailed.log" ]

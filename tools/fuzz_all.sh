@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs libFuzzer on every target of the fuzz preset, each for a time, and prints what came of it. Ends with 1 when a
-# target found something: the input lies in $OUT/<target>/found, and `<binary> <input>` repeats it.
+# Runs libFuzzer on every target of the fuzz preset, each for a time, and prints the results. Exits with 1 if a
+# target found a defect: the input is in $OUT/<target>/found, and `<binary> <input>` repeats it.
 #
 #   TARGETS="topk frame"   which, in this order     (default: every binary)
 #   SECONDS_EACH=600       processor time per target
 #   SECONDS_MOST=2400      clock per target, for a machine that has other work (default: 4 times SECONDS_EACH)
 #   JOBS=2                 targets at a time
-#   BIN=build/fuzz/tests   where the binaries are
+#   BIN=build/fuzz/tests   folder of the binaries
 #   OUT=build/fuzz/runs    corpus, findings and log of each target; a later run continues from that corpus
 #   KEEP=1                 adds to tests/fuzz/corpus inputs that reach code which neither it nor the seeds reach: at most
 #                          KEEP_MOST per target, the longest of those up to KEEP_BYTES
@@ -26,12 +26,12 @@ TARGETS=${TARGETS:-$(find "$BIN" -maxdepth 1 -name 'fuzz_*' -type f -executable 
   exit 2
 }
 
-# In slices of the clock, each from the corpus of the one before, until the processor time is used up.
+# Runs in slices of clock time until the processor time is used up. Each slice continues from the corpus of the previous one.
 run_one() {
   local target=$1 dir=$OUT/$1 corpus=$here/tests/fuzz/corpus/$1 status=0 begin=$SECONDS hundredths=0 executions=0 slice used
   local TIMEFORMAT=%2U
   mkdir -p "$dir/corpus" "$dir/seeds" "$dir/found" "$corpus"
-  rm -f "$dir/found/"* "$dir/log" # a finding of an earlier run is found again: it lies in the corpus, or nearby
+  rm -f "$dir/found/"* "$dir/log" # a finding of an earlier run is found again: its input is in the corpus, or similar to one
   while [ "$status" -eq 0 ] && [ "$hundredths" -lt $((100 * SECONDS_EACH)) ] && [ $((SECONDS - begin)) -lt "$SECONDS_MOST" ]; do
     slice=$((SECONDS_EACH - hundredths / 100))
     [ "$slice" -le 300 ] || slice=300

@@ -3,21 +3,21 @@
 # Checks and times gradients on a GPU, in one command, on a bare Debian machine with a CUDA driver.
 #
 #   tools/gpu_check.sh                     sets up, builds, runs all parts; on one GPU two ranks share it
-#   tools/gpu_check.sh --parts seam,torch  some of them, of
-#       device      every program's kernels, compiled and held to the interpreter's bits
-#       seam        memory, streams, events, copies: what the tests' driver without a GPU promises, on the real one
-#       session     sessions whose buckets lie there: laws, states, NaN, mixed ranks, against the host's bits
-#       torch       DDP with gradients there against the CPU's bits, and its steps' times
-#       sanitizer   compute-sanitizer's four tools over small kernels, where it is installed
+#   tools/gpu_check.sh --parts seam,torch  some of these parts:
+#       device      every program's kernels, compiled and compared with the interpreter's bits
+#       seam        memory, streams, events, copies: the promises of the tests' emulated driver, on the real driver
+#       session     sessions whose buckets are in GPU memory: laws, states, NaN, mixed ranks, against the host's bits
+#       torch       DDP with gradients in GPU memory against the CPU's bits, and step times
+#       sanitizer   compute-sanitizer's four tools on small kernels, if it is installed
 #       speed       kernels beside a copy within the GPU's memory
-#   tools/gpu_check.sh --packed DIR        builds nothing: what tools/gpu_pack.sh made is there, all but torch
+#   tools/gpu_check.sh --packed DIR        builds nothing: uses the programs that tools/gpu_pack.sh packed, for all parts but torch
 #   tools/gpu_check.sh --python PATH       installs nothing: that interpreter has torch for CUDA, numpy and nanobind,
-#                                          the machine the libraries that tools/setup.sh lists
-#   tools/gpu_check.sh --device cpu        the same without a GPU: tries the script, says nothing about GPUs
+#                                          and the machine has the libraries that tools/setup.sh lists
+#   tools/gpu_check.sh --device cpu        the same without a GPU, to test the script itself
 #   other options go to tools/gpu_check.py: --types, --codecs, --timed, --values, --steps, --rounds, --out
 #
-# Each part has at most three minutes after the build, and writes build/gpu_PART.json as it ends, where it is cut off,
-# and where it is left out.
+# Each part has at most three minutes after the build, and writes build/gpu_PART.json when it ends, times out or is
+# left out.
 # Ends with 0 if all is equal to the CPU's bits, 1 if not, 3 if there is no GPU: then nothing was checked.
 set -euo pipefail
 here=$PWD
@@ -51,14 +51,14 @@ for program in device_tests conformance_tests device_speed; do
   [ -z "$packed" ] || [ -x "$packed/bin/$program" ] || { say "no bin/$program in $packed: tools/gpu_pack.sh makes it" && exit 2; }
 done
 
-if [ "$device" = cuda ]; then # before anything is installed or built
+if [ "$device" = cuda ]; then # before the script installs or builds anything
   { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; } || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
     no_gpu 'nvidia-smi lists none and there is no /dev/nvidia0'
 fi
 mkdir -p build
 failed=()
-part_ends=0 # when the part has had its three minutes
-within() { # COMMAND: with what is left of them
+part_ends=0 # end of the part's three minutes
+within() { # COMMAND: within the rest of the three minutes
   local left=$((part_ends - SECONDS)) status=0
   [ $left -gt 0 ] || return 124
   timeout "$left" "$@" || status=$?
@@ -69,7 +69,7 @@ within() { # COMMAND: with what is left of them
 # ---- Programs in C++: built here, or packed
 
 binaries=''
-find_nvrtc() { # that which TITHE_NVRTC names, which is packed, or which a Python carries
+find_nvrtc() { # the library that TITHE_NVRTC names, else the packed one, else the one of a Python
   [ -z "${TITHE_NVRTC:-}" ] || return 0
   local found='' folder=''
   if [ -n "$packed" ]; then
@@ -148,7 +148,7 @@ run_torch() {
   if [ -z "$python" ]; then
     tools/setup.sh build
     python=$PWD/.venv/bin/python
-    if [ "$device" = cuda ] && ! has_cuda "$python"; then # the index offered torch for the CPU first
+    if [ "$device" = cuda ] && ! has_cuda "$python"; then # the package index offered torch for the CPU first
       python=$PWD/build/gpu-venv/bin/python
       if ! has_cuda "$python"; then
         say 'virtual environment with torch for CUDA in build/gpu-venv'
@@ -159,7 +159,7 @@ run_torch() {
     fi
   fi
   if [ "$device" = cuda ]; then
-    # Without torch, the last line of the error says so.
+    # If torch is missing, the last line of the error gives the reason.
     why=$("$python" -c 'import torch; print(torch.version.cuda and torch.cuda.is_available() and "yes" or f"torch {torch.__version__} sees none")' 2>&1 | tail -n 1) || true
     [ "$why" = yes ] || no_gpu "$why"
   fi

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs what tools/gpu_check.sh needs, but for torch, for a machine with a GPU and without a network or a compiler.
+# Packs the files that tools/gpu_check.sh needs, except torch, for a machine with a GPU and without network and compiler.
 #
 #   tools/gpu_pack.sh [FILE]               writes gpu_pack.tar.xz, below 64 MiB
 #   tar xf gpu_pack.tar.xz && gpu_pack/tools/gpu_check.sh --packed gpu_pack
 #
-# In it: the tests' programs with the libraries that they name, texts of programs, and NVRTC where
-# `tools/setup.sh nvrtc` has installed it and it fits. Built on Debian 12, it runs there and on what is newer.
+# Contents: the tests' programs with the libraries that they name, texts of programs, and NVRTC if
+# `tools/setup.sh nvrtc` has installed it and it fits. A package built on Debian 12 runs on Debian 12 and later.
 set -euo pipefail
 file=$(realpath -m "${1:-gpu_pack.tar.xz}")
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ pack=$work/gpu_pack
 mkdir -p "$pack"/{bin,lib,tools}
 cp build/gpu-device/tests/{device_tests,conformance_tests} build/gpu-device/lab/bench/device_speed "$pack/bin/"
 strip "$pack"/bin/*
-# The C library, and what comes with the driver, are the machine's own.
+# The C library and the driver's libraries come from the machine.
 ldd "$pack"/bin/* | awk '$2 == "=>" && $3 ~ "^/" {print $3}' | sort -u |
   grep -Ev '/(libc|libm|libdl|libpthread|librt|libresolv|ld-linux.*|libcuda)\.so' | xargs -I{} cp -L {} "$pack/lib/"
 cp -r codecs "$pack/"
@@ -31,7 +31,7 @@ nvrtc=$(find .setup/nvrtc-venv/lib -name 'libnvrtc.so.12' -print -quit 2>/dev/nu
 make_archive() { tar -C "$work" -cJf "$file" gpu_pack; }
 if [ -n "$nvrtc" ]; then
   mkdir "$pack/nvrtc"
-  # Not the second one beside it, libnvrtc.alt.so, with which it would not fit.
+  # Without libnvrtc.alt.so in the same folder: the package would be too large.
   find "$(dirname "$nvrtc")" -name 'libnvrtc*.so*' ! -name '*.alt.so*' -exec cp {} "$pack/nvrtc/" \;
   make_archive
   if [ "$(stat -c %s "$file")" -ge "$most" ]; then

@@ -3,27 +3,27 @@
 # Installs what the project needs and nothing else: Debian packages (with sudo when not root) and a virtual
 # environment in .venv. Quick if everything is installed; if it cannot continue, it names the missing part.
 #
-#   tools/setup.sh core             compiler, libraries, virtual environment with torch: what `pip install .` needs
-#   tools/setup.sh demo             and what `make demo` needs
-#   tools/setup.sh build            and what the tests, the benchmarks and a wheel need
-#   tools/setup.sh build lint docs  and what `make lint` needs
-#   tools/setup.sh build fuzz       and what `make fuzz` needs
-#   tools/setup.sh build mpi        and OpenMPI, which `make bench-sync` compares with
-#   tools/setup.sh build rtl        and what `make rtl` needs; `rtl-tools`: synthesis, and a virtual environment in
+#   tools/setup.sh core             compiler, libraries, virtual environment with torch, for `pip install .`
+#   tools/setup.sh demo             also the packages of `make demo`
+#   tools/setup.sh build            also those of the tests, the benchmarks and a wheel
+#   tools/setup.sh build lint docs  also those of `make lint`
+#   tools/setup.sh build fuzz       also those of `make fuzz`
+#   tools/setup.sh build mpi        also OpenMPI, for `make bench-sync`
+#   tools/setup.sh build rtl        also those of `make rtl`; `rtl-tools`: synthesis, and a virtual environment in
 #                                   .setup/rtl-venv with a linter and place and route
-#   tools/setup.sh build arm        and what `make test-arm` needs: a cross compiler, an emulator, and in
+#   tools/setup.sh build arm        also those of `make test-arm`: a cross compiler, an emulator, and in
 #                                   .setup/arm-sysroot the libraries as Debian has them for arm64
-#   tools/setup.sh jax              what tests of tithe.jax need: a virtual environment in .setup/jax-venv
-#   tools/setup.sh keras            what tests of tithe.keras need, with two backends, in .setup/keras-venv
-#   tools/setup.sh mxnet            what tests of MXNet need: a virtual environment in .setup/mxnet-venv
-#   tools/setup.sh deepspeed        DeepSpeed for its tests, in .setup/deepspeed-venv, with what .venv has
-#   tools/setup.sh ray              Ray Train for its example's test, which no target asks for: .setup/ray-venv
-#   tools/setup.sh tensorflow       TensorFlow under Keras, which no target asks for: .setup/tensorflow-venv
-#   tools/setup.sh torchft          what tests of tithe.torchft need beside torch, in .setup/torchft-venv
-#   tools/setup.sh torchtitan       its mesh and sharding for a test, in .setup/torchtitan-venv, with what .venv has
+#   tools/setup.sh jax              for tests of tithe.jax: a virtual environment in .setup/jax-venv
+#   tools/setup.sh keras            for tests of tithe.keras, with two backends, in .setup/keras-venv
+#   tools/setup.sh mxnet            for tests of MXNet: a virtual environment in .setup/mxnet-venv
+#   tools/setup.sh deepspeed        DeepSpeed for its tests, in .setup/deepspeed-venv, with the packages of .venv
+#   tools/setup.sh ray              Ray Train for its example's test, not used by a make target: .setup/ray-venv
+#   tools/setup.sh tensorflow       TensorFlow under Keras, not used by a make target: .setup/tensorflow-venv
+#   tools/setup.sh torchft          for tests of tithe.torchft, beside torch, in .setup/torchft-venv
+#   tools/setup.sh torchtitan       its mesh and sharding for a test, in .setup/torchtitan-venv, with the packages of .venv
 #   tools/setup.sh nvrtc            NVIDIA's compiler of kernels, which a test uses: a virtual environment in
 #                                   .setup/nvrtc-venv
-#   tools/setup.sh docs             what `make docs` needs: a virtual environment in .setup/docs-venv
+#   tools/setup.sh docs             for `make docs`: a virtual environment in .setup/docs-venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ packages_core=(build-essential cmake ninja-build pkg-config python3 python3-venv
   libxxhash-dev libssl-dev libasio-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
   ccache)
 packages_build=(libgtest-dev iproute2 util-linux
-  libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev libhtscodecs-dev) # these five: what bench_codecs measures the codecs against
+  libzfp-dev libzstd-dev libopenblas-dev libkissfft-dev libhtscodecs-dev) # these five: bench_codecs compares codecs with them
 packages_demo=(dataset-fashion-mnist iproute2 util-linux)
 packages_lint=(clang-format clang-tidy)
 packages_fuzz=(clang libclang-rt-14-dev) # libFuzzer is clang's
@@ -39,7 +39,7 @@ packages_mpi=(openmpi-bin libopenmpi3)
 packages_rtl=(verilator)
 packages_rtl_tools=(yosys)
 packages_arm=(g++-aarch64-linux-gnu qemu-user)
-# What is in a virtual environment alone.
+# These groups install no Debian packages, only a virtual environment.
 for group in docs jax keras mxnet deepspeed ray tensorflow torchft torchtitan nvrtc; do declare -a "packages_$group=()"; done
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -75,15 +75,15 @@ if [ "${#missing[@]}" -gt 0 ]; then
   install() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1
   }
-  # A package list that is absent or old names versions that are gone: refresh it and try once more.
+  # An absent or old package list names versions that no longer exist: refresh it and try once more.
   install || { "${sudo[@]}" apt-get update >>"$log" 2>&1 && install; } || {
     tail -n 15 "$log" >&2
     die "apt-get could not install: ${missing[*]}"
   }
 fi
 
-# Libraries of an arm64 program, unpacked beside the tree: with lists and a cache of apt's own, so that this
-# machine's packages know nothing of it.
+# Libraries of an arm64 program, unpacked beside the tree, with separate lists and a separate cache of apt, so that
+# the machine's own packages do not change.
 arm_sysroot() {
   local -a debs=(libhwy1 libhwy-dev libxxhash0 libxxhash-dev libssl3 libssl-dev libfmt9 libfmt-dev libgtest-dev libzstd1
     zlib1g libasio-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev)
@@ -108,8 +108,8 @@ arm_sysroot() {
 }
 case " $* " in *" arm "*) arm_sysroot ;; esac
 
-# The virtual environment: made anew when the interpreter changed, brought up to date when a list did. PYTHON chooses
-# the interpreter.
+# The virtual environment: created again if the interpreter changed, updated if a list of packages changed. PYTHON
+# chooses the interpreter.
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
   die "needs Python 3.10 or newer; '$python' is $("$python" --version 2>&1 || echo 'not there') (set PYTHON=/path/to/python3)"
@@ -126,7 +126,7 @@ for file in "${requirements[@]}"; do
   fi
 done
 
-# A virtual environment of its own, in .setup/NAME-venv; with the packages of .venv behind its own where `inner` is given.
+# A separate virtual environment, in .setup/NAME-venv. With `inner`, it also has the packages of .venv.
 beside() { # name, list of packages, inner
   local stamp
   stamp=.setup/$1-$(cat "$2" <("$python" --version) | sha256sum | cut -c1-16)
@@ -140,7 +140,7 @@ beside() { # name, list of packages, inner
       .venv/bin/python -c 'import site; print(site.getsitepackages()[0])' >"$own/inner.pth"
     fi
     ".setup/$1-venv/bin/python" -m pip install --disable-pip-version-check -q -r "$2" || {
-      rm -rf ".setup/$1-venv" # half of it would pass for all
+      rm -rf ".setup/$1-venv" # otherwise a later run would accept the incomplete one
       die "pip could not install $2 (see above)"
     }
     rm -f ".setup/$1"-????????????????
@@ -151,7 +151,7 @@ case " $* " in *" rtl-tools "*) beside rtl card/rtl/requirements.txt ;; esac
 case " $* " in *" jax "*) beside jax tools/requirements_jax.txt ;; esac
 case " $* " in *" keras "*) beside keras tools/requirements_keras.txt ;; esac
 case " $* " in *" mxnet "*) beside mxnet tools/requirements_mxnet.txt ;; esac
-# It has no wheel, and asks torch what to build: nothing, and with the setuptools that is there.
+# It has no wheel, and its build asks torch for the kernels to compile: none here. It uses the installed setuptools.
 case " $* " in *" deepspeed "*) DS_BUILD_OPS=0 DS_ACCELERATOR=cpu PIP_NO_BUILD_ISOLATION=0 \
   beside deepspeed tools/requirements_deepspeed.txt inner ;; esac
 case " $* " in *" ray "*) beside ray tools/requirements_ray.txt inner ;; esac

@@ -113,8 +113,8 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
     out.stays = true;
     out.rules = auto_query.rules;
     out.predicted = auto_query.step;
-    out.verdict =
-        fmt::format("stays with bf16: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
+    out.verdict = fmt::format(
+        "keeps the current rules: no allowed codec makes a step of {:.1f} ms shorter ({})", step, links);
     return out;
   }
   if (same(out.rules, auto_query.rules)) {

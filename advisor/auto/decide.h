@@ -3,7 +3,7 @@
 // Derives rules from measured step times. The link rate is the one at which the simulated step under the current rules
 // equals the measured step; the planner then plans for links with this rate.
 //
-//   - whole: the rate accounts for everything that makes a step longer than its computation: links, kernel and engine.
+//   - effective: the rate includes kernel and engine time, not only the link.
 //   - hidden: a step that takes no longer than its computation has nothing to gain. If the current rules are lossy, the
 //     first rules are restored and the step is measured again.
 //   - stays: lossless rules stay if their step is at most 2 % longer than that of any plan.

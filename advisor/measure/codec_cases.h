@@ -109,8 +109,7 @@ class DecodeCase : public CodecCase {
       views_.emplace_back();
     }
   }
-  // Encodes one payload per call, in turn, since encoding all of them takes too long. That is enough to keep the branch
-  // predictor from learning the others.
+  // One payload per call: encoding all takes too long, and one is enough to mislead the branch predictor.
   void fresh(std::uint64_t draw) override {
     const EncodeInput input{grad_.data(), nullptr, nullptr, grad_.size()};
     do {

@@ -150,19 +150,19 @@ class Probe {
 };
 
 // Measures FoundTogether::late between rank 0 and `far`. `alone` is their measured link.
-Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier, LinkRoom& room,
-            const FoundLink& alone, FoundTogether& together) {
+Status late(Probe& probe, Rank me, Rank far, bool good, const std::function<bool()>& barrier,
+            LinkBuffers& buffers, const FoundLink& alone, FoundTogether& together) {
   std::vector<double> shares;
-  const double expected = good ? static_cast<double>(room.large.size()) / alone.bytes_per_second : 0;
+  const double expected = good ? static_cast<double>(buffers.large.size()) / alone.bytes_per_second : 0;
   Status status;
   for (int k = 0; k < 3 && good; ++k) {
     if (!barrier()) return {Code::kCancelled, "another rank failed"};
     if (!status.ok()) continue;
-    if (me == 0) status = probe.send(kAlone, far, room.large);
+    if (me == 0) status = probe.send(kAlone, far, buffers.large);
     if (me != far) continue;
     probe.idle(kPause + 2 * expected);
     const double begin = probe.seconds();
-    status = probe.recv(kAlone, 0, Bytes(room.in).first(room.large.size()));
+    status = probe.recv(kAlone, 0, Bytes(buffers.in).first(buffers.large.size()));
     if (status.ok()) shares.push_back((probe.seconds() - begin) / expected);
   }
   if (me == far) together.late = median(shares);
@@ -182,19 +182,19 @@ LinkOptions options_for(double bytes_per_second) {
 }
 
 // Three parts: pairs alone; alternating rounds to the right and to all; then all to all, and the late receive.
-Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
-                     LinkRoom& room, std::span<FoundLink> links, FoundTogether& together) {
-  const std::function<bool()>& barrier = meetings.barrier;
+Status measure_links(Transport& transport, const LinkOptions& options, const Barriers& barriers,
+                     LinkBuffers& buffers, std::span<FoundLink> links, FoundTogether& together) {
+  const std::function<bool()>& barrier = barriers.barrier;
   const Rank me = transport.rank();
   const int world = transport.world();
   const Status stopped(Code::kCancelled, "another rank failed");
   constexpr std::size_t kSmall = 64;
-  room.small.resize(kSmall);
-  room.large.resize(options.bulk_bytes);
-  room.in.resize(2 * options.bulk_bytes);
+  buffers.small.resize(kSmall);
+  buffers.large.resize(options.bulk_bytes);
+  buffers.in.resize(2 * options.bulk_bytes);
   together = {};
   std::vector<double> own_times;
-  const Bytes in = room.in;
+  const Bytes in = buffers.in;
   const auto link = [&](Rank from, Rank to) -> FoundLink& {
     return links[static_cast<std::size_t>(from) * static_cast<std::size_t>(world) +
                  static_cast<std::size_t>(to)];
@@ -210,9 +210,9 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       const double busy = thread_seconds();
       for (int k = 0; k < kTurns && status.ok(); ++k) {
         const double begin = probe.seconds();
-        if (me == a) status = probe.send(kAlone, b, room.small);
+        if (me == a) status = probe.send(kAlone, b, buffers.small);
         if (status.ok()) status = probe.recv(kAlone, peer, in.first(kSmall));
-        if (me == b && status.ok()) status = probe.send(kAlone, a, room.small);
+        if (me == b && status.ok()) status = probe.send(kAlone, a, buffers.small);
         round_trips.push_back(probe.seconds() - begin);
       }
       const double own = (thread_seconds() - busy) / static_cast<double>(round_trips.size());
@@ -221,7 +221,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       for (const Rank from : {a, b}) {
         if (!status.ok()) break;
         const double begin = probe.seconds();
-        status = me == from ? probe.send(kAlone, peer, room.large)
+        status = me == from ? probe.send(kAlone, peer, buffers.large)
                             : probe.recv(kAlone, peer, in.first(options.bulk_bytes));
         if (me != from)
           mine.bytes_per_second = static_cast<double>(options.bulk_bytes) / (probe.seconds() - begin);
@@ -229,7 +229,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
       if (!status.ok()) mine = {.code = static_cast<double>(status.code())};
       link(peer, me) = mine;
     }
-  if (!meetings.share()) return stopped;
+  if (!barriers.share()) return stopped;
   if (world == 1) return {};
   together.turn = median(own_times);
   // If either direction of a link failed, neither is used again.
@@ -248,7 +248,7 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
     if (count == 1 || hosts.of_rank((me + k) % world) != hosts.of_rank(me))
       others.push_back((me + k) % world);
   others = only_good(others);
-  const ByteView whole = room.large;
+  const ByteView whole = buffers.large;
   // The same size on all ranks.
   const ByteView share = whole.first(whole.size() / static_cast<std::size_t>(world - 1));
   std::vector<double> to_right, ratios;
@@ -268,12 +268,12 @@ Status measure_links(Transport& transport, const LinkOptions& options, const Mee
   }
   if (!left.empty() && !to_right.empty())
     together.rate = static_cast<double>(whole.size()) / median(to_right);
-  if (others.size() > 1 && !ratios.empty()) together.crowded = median(ratios);
+  if (others.size() > 1 && !ratios.empty()) together.all_to_all_ratio = median(ratios);
   if (!barrier()) return stopped;
   if (!others.empty()) together.mutual = probe.flood(others, share, others, in, options.bulk_messages, true);
   Rank far = 1;  // on another host, if there is one
   while (count > 1 && hosts.of_rank(far) == hosts.of_rank(0)) ++far;
-  TITHE_TRY(late(probe, me, far, good(0, far), barrier, room, link(0, far), together));
+  TITHE_TRY(late(probe, me, far, good(0, far), barrier, buffers, link(0, far), together));
   return barrier() ? Status{} : stopped;
 }
 

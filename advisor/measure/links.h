@@ -6,7 +6,7 @@
 //   - alone: pairs are measured one after the other, so each has the links to itself.
 //   - together: all ranks send to the right, that is to the next host, so that every link is used in both directions.
 //     They send in rounds after a pause, as in training, since TCP gives a burst less than a long stream.
-//   - crowded: alternating with these, rounds in which all ranks send the same amount to all ranks on other hosts.
+//   - all to all: rounds in which all ranks send the same amount to all ranks on other hosts alternate with these.
 //   - mutual: all ranks send to all, synchronously, so that traffic to a rank meets traffic from it.
 //   - late: a long message whose receive is posted after it would have arrived, to find out whether the transport waits
 //     for the receive.
@@ -38,14 +38,14 @@ struct FoundTogether {
   double rate = 0;    // bytes per second received while all ranks sent to the right
   double mutual = 0;  // likewise, while all sent to all
   // Rate of a round to all divided by that of a round to the right: below 1 if many-to-one is slower.
-  double crowded = 0;
+  double all_to_all_ratio = 0;
   // The time of a long message after its receive was posted, as a share of its whole time; on one rank, else 0.
   double late = 0;
   double turn = 0;  // CPU seconds of this rank for a small message there and back
 };
 
 // Buffers for the messages. They must outlive the transport, since a failed message may still be posted.
-struct LinkRoom {
+struct LinkBuffers {
   std::vector<std::uint8_t> small, large, in;
 };
 
@@ -54,14 +54,14 @@ struct LinkRoom {
 LinkOptions options_for(double bytes_per_second);
 
 // How ranks synchronize; the functions return false after a rank has failed.
-struct Meetings {
+struct Barriers {
   std::function<bool()> barrier;
   std::function<bool()> share;  // a barrier after which each rank has all rows
 };
 
 // `links`: world x world rows, sender first; each rank fills the rows to itself. kCancelled if a rank has failed.
 // Errors of the transport are in the rows.
-Status measure_links(Transport& transport, const LinkOptions& options, const Meetings& meetings,
-                     LinkRoom& room, std::span<FoundLink> links, FoundTogether& together);
+Status measure_links(Transport& transport, const LinkOptions& options, const Barriers& barriers,
+                     LinkBuffers& buffers, std::span<FoundLink> links, FoundTogether& together);
 
 }  // namespace tithe::bench

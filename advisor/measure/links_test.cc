@@ -63,7 +63,7 @@ Found measured(std::vector<std::unique_ptr<Transport>> ranks) {
   const auto world = ranks.size();
   Found found{std::vector<FoundLink>(world * world), std::vector<FoundTogether>(world)};
   Barrier barrier(static_cast<int>(world));
-  std::vector<LinkRoom> rooms(world);
+  std::vector<LinkBuffers> rooms(world);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < world; ++r)
     threads.emplace_back([&, r] {

@@ -8,6 +8,15 @@
 
 namespace tithe::bench {
 
+std::span<const TruthCase> truth_cases() {
+  static constexpr TruthCase kCases[] = {
+#define TITHE_TRUTH_CASE(measured, predicted) {measured, predicted},
+#include "data/truth_cases.def"
+#undef TITHE_TRUTH_CASE
+  };
+  return kCases;
+}
+
 TruthBand truth_band(std::span<const TruthCase> cases) {
   if (cases.empty()) return {};
   std::vector<double> ratios;

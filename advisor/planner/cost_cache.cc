@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "advisor/sim/step_timeline.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 namespace {
@@ -179,7 +178,7 @@ Result<PartCost> CostCache::work_out(const Option& option, std::size_t n, std::s
   rule.codec = option.spec;
   rule.strategy = std::string(option.strategy->name);
   rule.part_values = n;
-  if (rounded_inside && option.strategy->between != nullptr) rule.inside = *parse_spec("bf16");
+  if (rounded_inside && option.strategy->between != nullptr) rule.inside = half_spec();
   PlanQuery alone{{{{"w", n, row, 0}}, {1}, 0, query_.job.lanes}, cluster, query_.costs, {}};
   const Result<sim::Workload> made = workload_of(alone, {&rule, 1});
   if (!made.ok()) return made.status();

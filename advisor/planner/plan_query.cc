@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "engine/peers/session_config.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 
@@ -23,7 +22,7 @@ Status check(const PlanQuery& query) {
         fmt::format("{} ranks: the planner supports at most {}, because a search simulates many steps; plan "
                     "for fewer (--ranks), then pass the plan to tithe simulate --choices with all ranks",
                     world, kMaxPlanned));
-  std::vector<Spec> needed{*parse_spec("fp32"), *parse_spec("bf16")};
+  std::vector<Spec> needed{uncompressed_spec(), half_spec()};
   for (const Allowance& a : query.allowed) needed.push_back(a.codec);
   TITHE_TRY(query.costs.know(needed));
   for (const Allowance& a : query.allowed) {

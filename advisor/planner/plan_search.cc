@@ -102,9 +102,9 @@ int PlanSearch::find(const Spec& spec, std::string_view strategy) const {
 }
 
 Spec PlanSearch::base(std::size_t tensor) const {
-  Spec best = *parse_spec("bf16");
+  Spec best = half_spec();
   const int o = find(best, "server");
-  return o >= 0 && allowed(tensor, o) ? best : *parse_spec("fp32");
+  return o >= 0 && allowed(tensor, o) ? best : uncompressed_spec();
 }
 
 const Spec* PlanSearch::lossy(std::size_t tensor) const {
@@ -169,7 +169,7 @@ std::size_t PlanSearch::pieces(const Decision& d, std::size_t n) {
 }
 
 Assignment PlanSearch::setting(int option, bool rounded_inside) {
-  const Decision small{find(*parse_spec("fp32"), "server"), kDefaultPartValues, true};
+  const Decision small{find(uncompressed_spec(), "server"), kDefaultPartValues, true};
   const std::size_t least =
       rounded_inside ? kDefaultMinValues : session(option).min_values();  // a rule sets it
   Assignment out;
@@ -280,7 +280,7 @@ std::vector<Rule> PlanSearch::rules(const Assignment& assignment) {
     rule.codec = option(d.option).spec;
     rule.strategy = d.grouped ? "auto" : std::string(option(d.option).strategy->name);
     rule.part_values = part_values;
-    if (d.rounded_inside && option(d.option).strategy->between != nullptr) rule.inside = *parse_spec("bf16");
+    if (d.rounded_inside && option(d.option).strategy->between != nullptr) rule.inside = half_spec();
     rule.priority = d.early ? 1 : 0;
     if (d.grouped) rule.group = fmt::format("small {}", tithe::to_string(*rule.codec));
     rule.why = reason;

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "tithe/seam/catalogue.h"
-
 namespace tithe::planner {
 namespace {
 
@@ -91,8 +89,8 @@ Result<Baseline> on_devices(const PlanQuery& query, const Spec& spec) {
     constexpr double kBytesPerSecond = 900e9, kValues = 1 << 20;
     return sim::Curve{{{kValues, bytes * kValues / kBytesPerSecond}}};
   };
-  for (const auto& [name, bytes] : {std::pair{"fp32", 4.0}, std::pair{"bf16", 2.0}})
-    q.costs.codecs[name] =
+  for (const auto& [baseline, bytes] : {std::pair{uncompressed_spec(), 4.0}, std::pair{half_spec(), 2.0}})
+    q.costs.codecs[std::string(baseline.codec->name)] =
         sim::CodecCosts{.encode = line(4 + bytes), .store = line(4 + bytes), .merge = line(8 + bytes)};
   Result<PlanSearch> search = PlanSearch::make(q);
   if (!search.ok()) return search.status();
@@ -110,9 +108,9 @@ struct Bases {
   std::size_t fp32, bf16, single;
 };
 Result<Bases> bases_of(PlanSearch& search, Confirm& confirm) {
-  const Result<std::size_t> fp32 = confirm.setting(*parse_spec("fp32"));
+  const Result<std::size_t> fp32 = confirm.setting(uncompressed_spec());
   if (!fp32.ok()) return fp32.status();
-  const Result<std::size_t> bf16 = confirm.setting(*parse_spec("bf16"));
+  const Result<std::size_t> bf16 = confirm.setting(half_spec());
   if (!bf16.ok()) return bf16.status();
   const auto shorter = [&](std::size_t a, std::size_t b) {
     return confirm.seen()[b].step() < confirm.seen()[a].step() ? b : a;
@@ -166,7 +164,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
     out.bases = confirm.seen();
     if (query.cluster.has_devices()) {
       for (Baseline* base : {&out.fp32, &out.bf16}) {
-        Result<Baseline> there = on_devices(query, *parse_spec(base == &out.fp32 ? "fp32" : "bf16"));
+        Result<Baseline> there = on_devices(query, base == &out.fp32 ? uncompressed_spec() : half_spec());
         if (!there.ok()) return there.status();
         if (there->step < base->step) *base = std::move(*there);
       }
@@ -183,7 +181,7 @@ Result<Planned> plan(const PlanQuery& query, std::string_view policy, const Plan
   if (!own.ok()) return own.status();
   std::size_t best = *own;
   const bool may = may_lose(query);
-  if (*found == &bf16_policy || *found == &raw_policy) {
+  if (*found == &bf16_policy || *found == &fp32_policy) {
     const std::string& name = *found == &bf16_policy ? out.bf16.name : out.fp32.name;
     for (std::size_t c = 0; c < out.bases.size(); ++c)
       if (out.bases[c].allowed && out.bases[c].label == name &&

@@ -29,7 +29,7 @@ void allow(PlanQuery& q, std::initializer_list<const char*> texts) {
   for (const char* text : texts) q.allowed.push_back(*parse_allowance(text));
 }
 
-const char* kPolicies[] = {"timeline", "secopa", "dragonn", "threshold:1MB", "bf16", "raw"};
+const char* kPolicies[] = {"timeline", "secopa", "dragonn", "threshold:1MB", "bf16", "fp32"};
 
 TEST(Planner, EveryPolicyIsTested) {
   std::vector<std::string_view> names;
@@ -245,9 +245,9 @@ TEST(Planner, DragonnComparesTwoOverKWithThePayload) {
 
 TEST(Planner, ImprovingTheBottleneckShortensTheStep) {
   const PlanQuery slow = query(1e8);
-  EXPECT_EQ(bounds_of(slow, *plan(slow, "raw"))->by, "uplink");
+  EXPECT_EQ(bounds_of(slow, *plan(slow, "fp32"))->by, "uplink");
   const PlanQuery hidden = query(1e11, 4, 5.0);
-  EXPECT_EQ(bounds_of(hidden, *plan(hidden, "raw"))->by, "compute");
+  EXPECT_EQ(bounds_of(hidden, *plan(hidden, "fp32"))->by, "compute");
 }
 
 // An alternative is the plan with one change, simulated as if a file had its rules. No alternative may be much shorter
@@ -289,7 +289,7 @@ TEST(Planner, EqualTensorsShareAReason) {
   PlanQuery q = query(1e9);
   for (JobTensor& t : q.job.tensors)
     if (t.n > 5000) t.n = t.row = 1'000'000;
-  const Planned p = *plan(q, "raw");
+  const Planned p = *plan(q, "fp32");
   EXPECT_EQ(reasons_of(q, p)->rows[0].tensors.size(), 5U);
 }
 
@@ -389,7 +389,7 @@ TEST(Planner, RefusesUnanswerableQueries) {
   refused(plan(q, "timelime"), "timeline");
   refused(plan(q, "threshold"), "bytes");
   refused(plan(q, "threshold:many"), "give bytes");
-  refused(plan(q, "raw:1"), "takes no value");
+  refused(plan(q, "fp32:1"), "takes no value");
   allow(q, {"encoder.*: onebit"});
   refused(plan(q, "timeline"), "no tensor of the model has such a key");
   q.allowed.clear();

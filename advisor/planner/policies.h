@@ -23,8 +23,8 @@ std::span<const Policy* const> all_policies();  // in the order of policies.def
 Result<const Policy*> find_policy(std::string_view text, std::string_view& argument);
 
 inline constexpr double kAsShort = 1.0005;  // a step up to this factor longer counts as equal
-// The same assignment, with compression removed bucket by bucket, from the first on, where the estimated step stays as
-// short. Payloads that are followed by an idle period of the links gain nothing from compression.
+// Removes compression from buckets, first to last, while the estimated step is at most kAsShort times as long.
+// Payloads that are followed by an idle period of the links gain nothing from compression.
 Assignment less_compressed(PlanSearch& search, Assignment assignment);
 
 #define TITHE_POLICY(name) extern const Policy name##_policy;

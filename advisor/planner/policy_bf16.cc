@@ -2,13 +2,12 @@
 // bf16: all values in 16 bits, with the strategy that has the best estimate. plan() also tries the best setting for all
 // tensors (confirm.h).
 #include "advisor/planner/policies.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 namespace {
 
 Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
-  return search.best_uniform(*parse_spec("bf16"));
+  return search.best_uniform(half_spec());
 }
 
 }  // namespace

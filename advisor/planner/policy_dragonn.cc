@@ -7,7 +7,6 @@
 // T_full - T_spr is (K - 1) (latency + (2 / K) d A / B - payload / B); the paper prints 1 / K.
 #include "advisor/planner/policies.h"
 #include "advisor/planner/tensor_costs.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 namespace {
@@ -16,7 +15,7 @@ Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
   const PlanQuery& q = search.query();
   const TensorCosts at(q);
   const double others = at.ranks - 1;
-  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "ring"), kDefaultPartValues);
+  Assignment out = search.uniform(search.find(half_spec(), "ring"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const Spec* lossy = search.lossy(t);
     if (lossy == nullptr) continue;

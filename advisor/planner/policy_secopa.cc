@@ -14,7 +14,6 @@
 
 #include "advisor/planner/policies.h"
 #include "advisor/planner/tensor_costs.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 namespace {
@@ -44,7 +43,7 @@ Cheapest cheapest(const PlanQuery& q, const TensorCosts& at, const Spec& spec, d
 Result<Assignment> decide(PlanSearch& search, std::string_view /*argument*/) {
   const PlanQuery& q = search.query();
   const TensorCosts at(q);
-  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kDefaultPartValues);
+  Assignment out = search.uniform(search.find(half_spec(), "server"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const auto n = static_cast<double>(q.job.tensors[t].n);
     const Cheapest uncompressed = cheapest(q, at, search.base(t), n, false);

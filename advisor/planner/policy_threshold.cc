@@ -7,7 +7,6 @@
 
 #include "advisor/planner/policies.h"
 #include "base/text.h"
-#include "tithe/seam/catalogue.h"
 
 namespace tithe::planner {
 namespace {
@@ -31,7 +30,7 @@ Result<double> bytes_of(std::string_view text) {
 Result<Assignment> decide(PlanSearch& search, std::string_view argument) {
   const Result<double> least = bytes_of(argument);
   if (!least.ok()) return least.status();
-  Assignment out = search.uniform(search.find(*parse_spec("bf16"), "server"), kDefaultPartValues);
+  Assignment out = search.uniform(search.find(half_spec(), "server"), kDefaultPartValues);
   for (std::size_t t = 0; t < out.size(); ++t) {
     const Spec* lossy = search.lossy(t);
     if (lossy != nullptr && 4.0 * static_cast<double>(search.query().job.tensors[t].n) >= *least)

@@ -34,8 +34,8 @@ void add(sim::Outcome& to, const sim::Outcome& one, double every) {
   to.bytes[0] += one.bytes[0] / every;
 }
 
-// Uses one fragment's rules for all fragments if the step takes as long. This gives one rule per size, and none by key
-// for tensors that two fragments' plans treat differently.
+// Uses one fragment's rules for all fragments if the step takes as long. The result has rules by size instead of
+// rules by key.
 Status simplify(Planned& mean, std::span<const PlanQuery> slices, std::span<const Planned> plans,
                 double every) {
   constexpr double kAsLong = 1.002;

@@ -117,9 +117,9 @@ Classes Classes::of(const Cluster& cluster, std::span<const Strategy* const> str
   out.kind_ = Kind::kRank;
   for (const Strategy* const s : std::set<const Strategy*>(strategies.begin(), strategies.end())) {
     if (ranks_equivalent(*s, Count::kWorld, ranks) && (ranks == 1 || talks_to_all(*s, ranks))) {
-      out.round_[s] = Round::kWorld;
+      out.numbering_[s] = Numbering::kWorld;
     } else if (ranks_equivalent(*s, Count::kHostsAndInside, ranks)) {
-      out.round_[s] = Round::kHosts;
+      out.numbering_[s] = Numbering::kHosts;
     } else if (ranks > 1 && ranks_equivalent(*s, Count::kHosts, ranks)) {
       out.kind_ = Kind::kHost;
     } else {
@@ -135,8 +135,9 @@ Classes::MessagePath Classes::path_of(Rank from, int to, const Strategy& strateg
   const Small world{world_ / ranks_of_host_, ranks_of_host_};
   if (kind_ == Kind::kHost)
     return {from % ranks_of_host_, modulo(-(from / ranks_of_host_), world.hosts) * ranks_of_host_ + to};
-  const Round round = round_.at(&strategy);
-  return {0, counted(round == Round::kWorld ? Count::kWorld : Count::kHostsAndInside, world, from, 0)};
+  const Numbering numbering = numbering_.at(&strategy);
+  return {0,
+          counted(numbering == Numbering::kWorld ? Count::kWorld : Count::kHostsAndInside, world, from, 0)};
 }
 
 }  // namespace tithe::sim

@@ -9,9 +9,9 @@
 //     sends to the next host. The ranks of host 0 represent all.
 //   - none: all ranks are simulated.
 //   - mirrored: if simulated rank r sends message m to rank r + d, then rank r - d sends m to rank r.
-//   - proven: on the graphs that the strategies draw for two small worlds with such hosts. If a host's ranks talk to
-//     all others alike, the order in which messages reach ranks of their own host is ignored (within 1 %,
-//     world_test.cc).
+//   - verified: a symmetry is accepted if the graphs of two small worlds with the same hosts have it. If a host's
+//     ranks send the same to all others, the order in which messages reach ranks of their own host is ignored (within
+//     1 %, world_test.cc).
 #include <map>
 #include <span>
 
@@ -41,10 +41,10 @@ class Classes {
 
  private:
   enum class Kind { kNone, kHost, kRank };
-  enum class Round { kWorld, kHosts };  // the way in which ranks are counted
+  enum class Numbering { kWorld, kHosts };
   int world_ = 0, ranks_ = 0, ranks_of_host_ = 1;
   Kind kind_ = Kind::kNone;
-  std::map<const Strategy*, Round> round_;  // only by rank
+  std::map<const Strategy*, Numbering> numbering_;  // only by rank
 };
 
 }  // namespace tithe::sim

@@ -38,7 +38,7 @@ class Cluster {
     double rate = 0;
     Seconds latency = 0;
     double inside_rate = 0;
-    bool there() const { return rate > 0; }
+    bool exists() const { return rate > 0; }
   };
   // Reads a file of data/clusters/, or text in its format; `file` is for messages.
   static Result<Cluster> read(const std::string& path);
@@ -72,8 +72,8 @@ class Cluster {
     return !numbers_.empty() || eager_bytes_ || protocol_ || many_to_one_ || !codecs_.empty();
   }
   Costs costs(Costs others) const;
-  // The share of its rate that a link has while two hosts send to each other. Transports that ask the receiver before
-  // they send lose time then, because their questions queue behind the bytes in the other direction.
+  // The share of its rate that a link has while two hosts send to each other. A rendezvous
+  // protocol loses time, because its requests queue behind data.
   double mutual() const { return mutual_; }
   void set_mutual(double share) { mutual_ = share; }
 
@@ -94,7 +94,7 @@ class Cluster {
     return kinds_[static_cast<std::size_t>(kind_of_[static_cast<std::size_t>(host)])].device;
   }
   bool has_devices() const {
-    return std::ranges::any_of(kinds_, [](const Kind& k) { return k.device.there(); });
+    return std::ranges::any_of(kinds_, [](const Kind& k) { return k.device.exists(); });
   }
   // The cluster as seen by a network library that leaves gradients on the devices: nothing is copied, and devices of
   // one host communicate directly. Unchanged if there are no devices.

@@ -318,7 +318,7 @@ class ClusterReader {
     TITHE_TRY(rate(t, "device", false, k.device.rate));
     TITHE_TRY(time(t, "device_latency", k.device.latency));
     TITHE_TRY(rate(t, "device_inside", false, k.device.inside_rate));
-    if (!k.device.there() && (t.contains("device_latency") || t.contains("device_inside")))
+    if (!k.device.exists() && (t.contains("device_latency") || t.contains("device_inside")))
       return at(
           t,
           "`device` is missing: bytes per second between a device's memory and the host's, such as 12GB/s");

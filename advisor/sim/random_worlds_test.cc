@@ -108,7 +108,7 @@ TEST(RandomWorlds, StepsAreFiniteAndAtLeastAsLongAsCompute) {
   }
 }
 
-// The simulation stops early only if the step certainly exceeds the limit (advice/sim/forecast.h).
+// The simulation stops early only if the step certainly exceeds the limit (advisor/sim/forecast.h).
 TEST(RandomWorlds, TimeLimitOnlyEndsTheSimulationEarly) {
   for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
     const RandomWorld w = draw(seed, seed % 2 == 0);

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxCompleted = 64;  // completions of one poll of the tra
 Seconds World::copied(Rank r, std::size_t bucket) {
   const Cluster::Device& device = cluster_.device(cluster_.host_of(r));
   RankModel& rank = at(r);
-  if (!device.there()) return rank.copying = std::max(rank.copying, now_);
+  if (!device.exists()) return rank.copying = std::max(rank.copying, now_);
   double bytes = 0;
   for (const Part& p : work_.buckets[bucket].plan.parts) bytes += sizeof(float) * static_cast<double>(p.n);
   rank.copying = std::max(rank.copying, now_) + device.latency + bytes / device.rate;
@@ -44,11 +44,11 @@ void World::begin_parts(Rank r, std::size_t bucket) {
   RankModel& rank = at(r);
   Begun& b = rank.begun[bucket];
   const std::size_t first = first_job_[bucket], count = first_job_[bucket + 1] - first;
-  while (b.over < count && rank.ended[first + b.over]) ++b.over;
-  for (; b.begun < count && runs_[first + b.begun].after <= b.over; ++b.begun)
+  while (b.finished < count && rank.ended[first + b.finished]) ++b.finished;
+  for (; b.begun < count && runs_[first + b.begun].after <= b.finished; ++b.begun)
     rank.queue.run(rank.queue.job(first + b.begun));
-  if (devices_ && b.over == count && !b.back) {
-    b.back = true;
+  if (devices_ && b.finished == count && !b.copying_back) {
+    b.copying_back = true;
     later(copied(r, bucket), TimerKind::kBack, static_cast<std::uint32_t>(r));
   }
 }
@@ -148,22 +148,22 @@ void World::communicated(Rank r) {
 }
 
 void World::post_recv(const Task& task, MatchedStep send) {
-  std::uint32_t& mail =
-      run_of(task).mail[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)];
-  if (mail == kNone) {
-    mail = kAwaited;
+  std::uint32_t& message =
+      run_of(task).messages[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)];
+  if (message == kNone) {
+    message = kAwaited;
     if (costs_.long_messages.protocol == SendProtocol::kPosted)
       run_of(task).posted[static_cast<std::size_t>(send.rank)][static_cast<std::size_t>(send.step)] = now_;
     return;
   }
-  Message& m = messages_[mail];
+  Message& m = messages_[message];
   m.matched = true;
-  if (m.arrived) return take(mail);
+  if (m.arrived) return take(message);
   if (m.granted) return;
   // The grant travels back to the sender. Under kRendezvous it is not sent before the question has arrived.
   const Seconds latency = pair_of(m).latency;
   const bool rendezvous = costs_.long_messages.protocol == SendProtocol::kRendezvous;
-  later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, mail);
+  later((rendezvous ? std::max(now_, m.posted + latency) : now_) + latency, TimerKind::kGrant, message);
 }
 
 // Posts a message. It is sent at once if it is short or needs no grant; if the receive is already posted, after the
@@ -181,8 +181,9 @@ void World::post_send(Rank r, const Task& task, MatchedStep recv) {
   m.posted = now_;
   m.bytes = role(r, task).price.bytes[static_cast<std::size_t>(step.slot)];
   rank.bytes += m.bytes;
-  std::uint32_t& mail = run_of(task).mail[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
-  m.matched = std::exchange(mail, number) == kAwaited;
+  std::uint32_t& message =
+      run_of(task).messages[static_cast<std::size_t>(r)][static_cast<std::size_t>(task.step)];
+  m.matched = std::exchange(message, number) == kAwaited;
   const LongMessages& rule = costs_.long_messages;
   const bool starts = rule.protocol == SendProtocol::kEager || m.bytes <= static_cast<double>(rule.above);
   rank.queue.posted(task);
@@ -296,11 +297,11 @@ void World::finish(Rank r, const Task& task) {
   RankModel& rank = at(r);
   if (!rank.queue.finished(task)) return;
   Job& job = *task.job;
-  Run& run = runs_[job.number];
+  PartRun& run = runs_[job.number];
   rank.ended[job.number] = true;
   static_cast<void>(rank.queue.forget(job));  // frees its memory: a world may have many jobs
   if (--run.left == 0) {
-    run.mail = {};
+    run.messages = {};
     run.posted = {};
   }
   begin_parts(r, static_cast<std::size_t>(run.bucket));
@@ -311,12 +312,12 @@ void World::check_done(Rank r) {
   if (rank.done || rank.handed_over < work_.buckets.size() || rank.queue.active() > 0) return;
   if (devices_ && rank.copied_back < work_.buckets.size()) return;
   rank.done = true;
-  rank.over = now_;
+  rank.finished = now_;
   --left_;
 }
 
 void World::note(Rank r, const Task& task, int lane, Seconds begin, Seconds end) {
-  const Run& run = run_of(task);
+  const PartRun& run = run_of(task);
   if (events_) out_.events.push_back({r, run.bucket, run.part, task.step, lane, begin, end});
 }
 

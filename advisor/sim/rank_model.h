@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Part of advice/sim/world.h: the simulated ranks of a world, their lanes, and the messages between them.
+// Part of advisor/sim/world.h: the simulated ranks of a world, their lanes, and the messages between them.
 #include <array>
 #include <deque>
 #include <map>
@@ -41,8 +41,8 @@ class World {
   };
   // The jobs of a bucket: numbers of jobs begun and finished, in order.
   struct Begun {
-    std::size_t begun = 0, over = 0;
-    bool back = false;  // its results are being copied to the device
+    std::size_t begun = 0, finished = 0;
+    bool copying_back = false;  // its results are being copied to the device
   };
   struct RankModel {
     engine::Queue queue;
@@ -51,27 +51,27 @@ class World {
     std::vector<Task> posting;  // messages that the communication lane posts now
     std::deque<Task> arrivals;  // completions that it has not processed yet
     std::vector<Task> completing;
-    bool busy = false;            // the communication lane
-    std::size_t handed_over = 0;  // buckets
+    bool busy = false;            // the communication lane is busy
+    std::size_t handed_over = 0;  // number of buckets that the program has handed over
     std::vector<Begun> begun;     // by bucket
     std::vector<bool> ended;      // by job
-    std::size_t filled = 0;       // buckets whose gradients the device has computed
-    std::size_t copied_back = 0;  // buckets
+    std::size_t filled = 0;       // number of buckets whose gradients the device has computed
+    std::size_t copied_back = 0;  // number of buckets whose results are on the device
     Seconds copying = 0;          // end of the last copy that its device has queued
-    Seconds over = 0;             // time at which its work for the round was complete
+    Seconds finished = 0;         // time at which its work for the round was complete
     bool done = false;
     double bytes = 0;
     Seconds computed = 0, encoded = 0, merged = 0;
-    Seconds handled = 0;  // time of messages on the communication lane
+    Seconds handled = 0;  // total time of messages on the communication lane
   };
   // A part of a bucket: one job with the same number on each simulated rank.
-  struct Run {
+  struct PartRun {
     std::shared_ptr<const StepTimeline> timeline;
     int bucket = 0, part = 0;
     std::size_t after = 0;  // number of leading jobs of the bucket that must end before it begins
     // By simulated rank and sending step: kNone, kAwaited, or the index of its message.
-    std::vector<std::vector<std::uint32_t>> mail = {};
-    // Likewise: the time at which the receive was posted, if messages wait for it (Leaves::kPosted).
+    std::vector<std::vector<std::uint32_t>> messages = {};
+    // Likewise: the time at which the receive was posted, if messages wait for it (SendProtocol::kPosted).
     std::vector<std::vector<Seconds>> posted = {};
     std::size_t left = 0;  // simulated ranks that have not finished it
   };
@@ -111,7 +111,7 @@ class World {
   }
 
   RankModel& at(Rank r) { return ranks_[static_cast<std::size_t>(r)]; }
-  Run& run_of(const Task& task) { return runs_[task.job->number]; }
+  PartRun& run_of(const Task& task) { return runs_[task.job->number]; }
   const Role& role(Rank r, const Task& task) {
     return run_of(task).timeline->roles[static_cast<std::size_t>(r)];
   }
@@ -159,7 +159,7 @@ class World {
   Flows flows_;
   std::vector<Cores> cores_;
   std::vector<RankModel> ranks_;
-  std::vector<Run> runs_;               // by job
+  std::vector<PartRun> runs_;           // by job
   std::vector<std::size_t> first_job_;  // by bucket, plus the end
   std::vector<Pair> pairs_;
   std::unordered_map<std::uint64_t, std::uint32_t> pair_numbers_;

@@ -3,7 +3,7 @@
 // Part of world.h: the programs of the simulated ranks for one part, with costs, and with the matching sends and
 // receives. Equal parts share one.
 //
-//   - shared: worlds with the same cluster and costs share them too, since a search simulates many similar worlds.
+//   - shared: worlds with the same cluster and costs share timelines, since a search simulates many similar worlds.
 //   - matched: each send has its receive and each receive its send (graph.h, "matched"), so the running world needs no
 //     lookup.
 //   - unverified: these programs do not record the maker of a frame, which the simulator does not need.

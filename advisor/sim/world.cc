@@ -76,11 +76,11 @@ Status World::build() {
     for (std::size_t p = 0; p < e.plan.parts.size(); ++p) {
       Result<std::shared_ptr<const StepTimeline>> timeline = timelines_.of(e.plan.parts[p], e.copies);
       if (!timeline.ok()) return timeline.status();
-      Run run{.timeline = *timeline,
-              .bucket = static_cast<int>(b),
-              .part = static_cast<int>(p),
-              .after = static_cast<std::size_t>(after[p] + 1),
-              .left = ranks_.size()};
+      PartRun run{.timeline = *timeline,
+                  .bucket = static_cast<int>(b),
+                  .part = static_cast<int>(p),
+                  .after = static_cast<std::size_t>(after[p] + 1),
+                  .left = ranks_.size()};
       for (const Role& role : (*timeline)->roles) steps += role.program.steps.size();
       out_.steps = steps;
       if (steps > kMaxSteps)
@@ -92,7 +92,7 @@ Status World::build() {
                 kMaxSteps, cluster_.world()));
       for (std::size_t s = 0; s < ranks_.size(); ++s) {
         const engine::Program& program = (*timeline)->roles[s].program;
-        run.mail.emplace_back(program.steps.size(), kNone);
+        run.messages.emplace_back(program.steps.size(), kNone);
         if (costs_.long_messages.protocol == SendProtocol::kPosted)
           run.posted.emplace_back(program.steps.size(), Seconds{0});
         ranks_[s].queue.add(program).agreed = true;
@@ -118,7 +118,7 @@ Result<Outcome> World::run(Seconds limit) {
   left_ = work_.buckets.empty() ? 0 : ranks_.size();
   Forecast forecast(cluster_, costs_, classes_, rates_, work_.lanes);
   if (limit < kNever)
-    for (const Run& r : runs_)
+    for (const PartRun& r : runs_)
       forecast.add(*r.timeline, work_.buckets[static_cast<std::size_t>(r.bucket)].ready);
   bool longer = forecast.at_start() > limit;
   const std::size_t check_interval = kClockSteps + rates_.size() + ranks_.size();
@@ -141,7 +141,7 @@ Result<Outcome> World::run(Seconds limit) {
   for (Rank a = 0; a < classes_.simulated() && !work_.buckets.empty(); ++a) {
     const auto others = static_cast<double>(cluster_.world() - 1);
     const Seconds announced =
-        std::max(at(a).over + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
+        std::max(at(a).finished + costs_.wake, work_.compute) + costs_.turn + others * costs_.post;
     last = std::max(last, announced);
     std::vector<int> links;
     for (Rank b = 0; b < cluster_.world(); ++b)

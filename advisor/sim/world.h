@@ -8,8 +8,7 @@
 //   - lanes: a rank has one communication lane and its compute lanes; they share the cores of their machine.
 //   - messages: messages between two ranks travel one after the other, in the order of posting. The transport's rule
 //     decides when long ones are sent (transport/long_messages.h).
-//   - in full: either every rank is simulated, or, if ranks do the same at the same time, a few that represent all
-//     (advice/sim/classes.h).
+//   - complete: all ranks are simulated, or one rank of each class (advisor/sim/classes.h).
 //   - linear: the time per step does not depend on the size of the world, except for flows that share links.
 //   - same: the same input gives the same times on every machine.
 #include <cstdint>

@@ -12,7 +12,7 @@
 //   together  a NaN or Inf on one rank makes every tensor of that round NaN on all ranks: those of its bucket by the
 //             end of wait(), the others by the end of commit(). In a reduce-scatter wait() shows it to the owner of the
 //             value, commit() to all
-//   keyed     residuals belong to tensors by key, whatever bucket the tensor is in
+//   keyed     a residual belongs to the tensor's key; the tensor may change buckets
 //   named     the Status on every survivor names a lost, silent or differing peer
 //   steady    after the first round of a layout in the host's memory, sync() and wait() allocate nothing, with any
 //             codec or program of the codec language. On a GPU they allocate no memory there after the second round
@@ -26,8 +26,9 @@
 //   undone    undo() restores the state before the last committed round
 //   changed   new choices for the tensors take effect between the same two rounds on all ranks, and no residual is
 //             lost (propose)
-//   quiet     no threads but the lanes; one more while a proposal or a plan is prepared or the residuals of lost ranks
-//             are freed, and one for a straggler proxy. No global state, no output, no abort in a release build
+//   quiet     starts only the lanes, one background thread while it prepares a proposal or a plan or frees the
+//             residuals of lost ranks, and one thread for a straggler proxy. No global state, no output, no abort in a
+//             release build
 //   proxied   if stragglers= enables it, rounds continue without a late rank: all ranks get the same bits, and the late
 //             gradient is added to that rank's residual and sent in a later round (SessionOptions::stragglers)
 //
@@ -114,8 +115,8 @@ struct SessionOptions {
   std::function<void(std::uint64_t ticket, const Status& how)> ended = {};
 };
 
-// Sums since open(), documented in tithe/stats.def. Times are nanoseconds; those of lanes are sums over lanes, so they
-// may exceed the wall clock.
+// Statistics (tithe/stats.def). Sums continue after reform(). Times are nanoseconds; those of lanes are sums
+// over lanes, so they may exceed the wall clock.
 struct SessionStats {
 #define TITHE_STAT(type, name, initial, documentation) type name = initial;
 #include "tithe/stats.def"
@@ -245,7 +246,7 @@ class Session {
   std::vector<std::string> messages();
 
   // Residuals, what codecs remember, choices and counters of this rank as bytes (docs/reference/format_state.md,
-  // "state"). Commits the open round first. After a failure, or cancel(), it gives those of the last commit.
+  // "state"). Commits the open round first. After a failure, or cancel(), it returns the state of the last commit.
   Result<std::vector<std::uint8_t>> state();
   // Continues from a saved state, with the choices of its last commit. kInvalid for another rank, codec, schedule or
   // world size, and if this session was opened with other choices than the saved one (the text names the cure); nothing

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from harness import ROOT, answer
 
-POLICIES = ["timeline", "secopa", "dragonn", "threshold:4MB", "threshold:1MB", "bf16", "raw"]
+POLICIES = ["timeline", "secopa", "dragonn", "threshold:4MB", "threshold:1MB", "bf16", "fp32"]
 
 
 class Testbed(NamedTuple):
@@ -84,7 +84,7 @@ def steps(planner: Planner) -> list[str]:
         got = planner.ask(bed.model, bed.cluster, bed.codec, POLICIES)
         first = got["plans"][0]
         step = {plan["policy"]: plan["step_ms"] for plan in got["plans"]}
-        named = {"bf16": f" ({first['bf16']})", "raw": f" ({first['fp32']})"}
+        named = {"bf16": f" ({first['bf16']})", "fp32": f" ({first['fp32']})"}
         cells = " | ".join(f"{step[p]:.1f}{named.get(p, '')}" for p in POLICIES)
         least = min(ms for p, ms in step.items() if p != "timeline")
         single = f"{first['single_ms']:.1f} ({first['single']})"
@@ -191,7 +191,7 @@ def main() -> None:
                 "nothing here was timed. Steps in milliseconds.",
                 "Each policy may use fp32, bf16 and the codec that the paper used; `timeline` is the default. "
                 "Where another one is shorter,",
-                "`timeline` takes a plan that loses nothing, within 5 % of it. `bf16` and `raw` are the best single "
+                "`timeline` takes a plan that loses nothing, within 5 % of it. `bf16` and `fp32` are the best single "
                 "settings of bf16 and fp32, by name.",
                 "",
                 *steps(planner),

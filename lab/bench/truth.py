@@ -6,10 +6,11 @@ at once.
 
 python lab/bench/truth.py                                # all cases, about a quarter of an hour
     --links 100Mb/s,1Gb/s --hosts 2,4,2x2 --models hdc,resnet50:scale=0.125 --codecs fp32,dgc --strategies ring,gather
-    --seconds 1.5 --state FILE --resume --for 170 --out FILE --csv FILE
+    --seconds 1.5 --state FILE --resume --for 170 --out FILE --csv FILE --cases data/truth_cases.def
 
 Measurements are written to --state after every case; --resume continues from this file, and repeats the predictions.
 --for: seconds after which no further case begins.
+--cases: the file from which the command computes the range that it prints with each prediction.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
@@ -37,6 +39,11 @@ MODELS = ["hdc", "resnet50:scale=0.125", "bert_base:scale=0.1"]
 CODECS = ["fp32", "bf16", "onebit", "dgc", "dragonn", "qtopk"]
 STRATEGIES = ["ring", "server", "gather", "hosts"]
 LEAST_STEPS, MOST_STEPS = 1, 15
+CASES_HEAD = """\
+// SPDX-License-Identifier: Apache-2.0
+// TITHE_TRUTH_CASE(measured, predicted): milliseconds of a step, in the order of the table of lab/results/truth.md.
+// `python lab/bench/truth.py --cases data/truth_cases.def` writes this file.
+"""
 
 
 class Case(NamedTuple):
@@ -192,13 +199,19 @@ def table(comparisons: list[Comparison], args: argparse.Namespace) -> list[str]:
     return rows
 
 
+def truth_cases(page: str) -> str:
+    """Returns data/truth_cases.def for a page, from the cells "measured, predicted (error)" of its table."""
+    cells = re.findall(r"([0-9]+\.[0-9]+), ([0-9]+\.[0-9]+) \(", page)
+    return CASES_HEAD + "".join(f"TITHE_TRUTH_CASE({measured}, {predicted})\n" for measured, predicted in cells)
+
+
 def chosen(words: list[str]) -> list[str]:
     """Returns the words of the command line that determine the figures."""
     out, skip = [], False
     for word in words:
-        if not skip and word not in ("--resume", "--state", "--for", "--out", "--csv"):
+        if not skip and word not in ("--resume", "--state", "--for", "--out", "--csv", "--cases"):
             out.append(word)
-        skip = not skip and word in ("--state", "--for", "--out", "--csv")
+        skip = not skip and word in ("--state", "--for", "--out", "--csv", "--cases")
     return out
 
 
@@ -244,6 +257,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--for", dest="limit", type=float, default=math.inf, help="seconds")
     parser.add_argument("--out", type=Path, help="a file beside standard output")
     parser.add_argument("--csv", type=Path, help="all cases, one a line")
+    parser.add_argument("--cases", type=Path, help="all cases, as data/truth_cases.def")
     return parser.parse_args()
 
 
@@ -288,6 +302,8 @@ def main() -> None:
     print(text, end="")
     if args.out:
         args.out.write_text(text)
+    if args.cases:
+        args.cases.write_text(truth_cases(text))
     if args.csv:
         columns = (*Case._fields, *(f"{name}_ms" for name in Comparison._fields[1:]))
         rows = [",".join(map(str, (*t.case, *t[1:]))) for t in comparisons]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Hosts emulated on this machine: a network namespace for each, all joined by a bridge, each behind a link whose rate
-// is shaped in both directions. It is done by system calls, and by the programs `ip` and `tc`: a driver
-// in Python, as the demo's, would make the command need one.
+// is shaped in both directions. Uses system calls and the programs `ip` and `tc`. lab/hosts/hosts.py has a
+// second implementation for scripts that change rates or cut links.
 //
 //   host i: eth0 (10.77.0.i+1) ---- veth ---- port<i> --+-- bridge "switch"
 //           tbf on eth0: traffic from the host          |

@@ -77,7 +77,7 @@ std::uint64_t key_of(const std::string& path) {
 }
 
 // Waits for the child, and kills it after kMaxTime.
-bool waits(pid_t child) {
+bool wait_for(pid_t child) {
   const auto until = std::chrono::steady_clock::now() + kMaxTime;
   for (;;) {
     int status = 0;
@@ -100,30 +100,30 @@ bool run(const std::vector<std::string>& args, const std::string& folder) {
   argv.push_back(nullptr);
   for (char** e = ::environ; *e != nullptr; ++e) {
     bool passed = true;
-    for (const char* not_this : kNotPassed)
-      passed = passed && std::strncmp(*e, not_this, std::strlen(not_this)) != 0;
+    for (const char* excluded : kNotPassed)
+      passed = passed && std::strncmp(*e, excluded, std::strlen(excluded)) != 0;
     if (passed) environ_of.push_back(*e);
   }
-  std::string temporary = "TMPDIR=" + folder, words = "LC_ALL=C";
-  environ_of.insert(environ_of.end(), {temporary.data(), words.data(), nullptr});
+  std::string temporary = "TMPDIR=" + folder, locale = "LC_ALL=C";
+  environ_of.insert(environ_of.end(), {temporary.data(), locale.data(), nullptr});
   posix_spawn_file_actions_t files;
-  posix_spawnattr_t how;
+  posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&how);
+  ::posix_spawnattr_init(&attributes);
   ::posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
   ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
   ::posix_spawn_file_actions_addopen(&files, 2, "log", O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t child = 0;
-  const int failed = ::posix_spawn(&child, argv[0], &files, &how, argv.data(), environ_of.data());
+  const int failed = ::posix_spawn(&child, argv[0], &files, &attributes, argv.data(), environ_of.data());
   ::posix_spawn_file_actions_destroy(&files);
-  ::posix_spawnattr_destroy(&how);
-  return failed == 0 && waits(child);
+  ::posix_spawnattr_destroy(&attributes);
+  return failed == 0 && wait_for(child);
 }
 
 // The first line of the compiler's output that mentions an error.
-std::string complaint(const std::string& folder) {
+std::string first_error(const std::string& folder) {
   std::ifstream log(folder + "/log");
   std::string first, text;
   while (std::getline(log, text)) {
@@ -166,7 +166,7 @@ Result<std::string> compile_cpp(const Compiler& compiler, const std::string& tex
   if (!target_flag.empty()) args.push_back(target_flag);
   args.insert(args.end(), {"-o", "program.so", "program.cc", "-lm"});
   if (done.ok() && !run(args, own))
-    done = {Code::kUnsupported, fmt::format("{} refuses it: {}", compiler.path, complaint(own))};
+    done = {Code::kUnsupported, fmt::format("{} refuses it: {}", compiler.path, first_error(own))};
   std::error_code failed;
   if (done.ok()) {
     fs::permissions(object, fs::perms::owner_read | fs::perms::owner_write, failed);

@@ -33,7 +33,7 @@ class Checker : Sending {
     if (earlier != nullptr) before(*earlier);
     for (const Let& l : here().encode) let(l, Part::kEncode);
     if (here().pairs)
-      pairs(*here().pairs);
+      add_pairs(*here().pairs);
     else if (here().values)
       values(earlier);
     else
@@ -131,10 +131,10 @@ class Checker : Sending {
   }
 
   void send() {
-    for (const SendItem& s : here().send) item(s);
+    for (const SendItem& s : here().send) add_item(s);
     check_lengths();
     for (std::size_t k = 0; k < here().send.size() && k < program().items.size(); ++k)
-      if (here().send[k].where) where(k, here().send[k].where);
+      if (here().send[k].where) add_condition(k, here().send[k].where);
     if (!here().result) return;
     const std::size_t before = names_.size();
     for (Binding& b : names_) b.used = b.part == Part::kDecode ? false : b.used;

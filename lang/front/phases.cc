@@ -36,9 +36,9 @@ std::string names(bool last) {
 }
 
 // Decides whether a node is a linear function of the received sums: 0 if all sums are 0, and additive.
-class Multiples {
+class LinearInSums {
  public:
-  explicit Multiples(const Checked& program) : program_(program), sums_(program.nodes.size()) {
+  explicit LinearInSums(const Checked& program) : program_(program), sums_(program.nodes.size()) {
     for (std::size_t k = 0; k < sums_.size(); ++k) {
       const Node& node = program.nodes[k];
       sums_[k] =
@@ -49,7 +49,7 @@ class Multiples {
 
   // Both the fields and the rank count are sums over ranks, so the value that Sending::sum_of() computes is linear
   // too.
-  bool of(int k) const {
+  bool is_linear(int k) const {
     const Node& node = program_.node(k);
     if (!reads(k)) return node.range.low == 0 && node.range.high == 0;
     const auto [a, b, c] = node.in;
@@ -58,20 +58,20 @@ class Multiples {
       case Op::kAdded:
         return true;
       case Op::kConvert:
-        return (is_float(node.type) || is_whole(program_.node(a).type)) && of(a);
+        return (is_float(node.type) || is_whole(program_.node(a).type)) && is_linear(a);
       case Op::kNeg:
-        return of(a);
+        return is_linear(a);
       case Op::kAdd:
       case Op::kSub:
-        return of(a) && of(b);
+        return is_linear(a) && is_linear(b);
       case Op::kMul:
-        return (of(a) && !reads(b)) || (of(b) && !reads(a));
+        return (is_linear(a) && !reads(b)) || (is_linear(b) && !reads(a));
       case Op::kDiv:
-        return is_float(node.type) && of(a) && !reads(b);
+        return is_float(node.type) && is_linear(a) && !reads(b);
       case Op::kDivide:
-        return is_float(node.type) && of(a) && !reads(b) && of(c);
+        return is_float(node.type) && is_linear(a) && !reads(b) && is_linear(c);
       case Op::kSelect:
-        return !reads(a) && of(b) && of(c);
+        return !reads(a) && is_linear(b) && is_linear(c);
       default:
         return false;
     }
@@ -115,6 +115,6 @@ void check_phases(const File& file, Problems& problems) {
   }
 }
 
-bool is_multiple(const Checked& program, int k) { return Multiples(program).of(k); }
+bool is_multiple(const Checked& program, int k) { return LinearInSums(program).is_linear(k); }
 
 }  // namespace tithe::lang

@@ -21,7 +21,7 @@ double max_of(const Item& it) {
 }  // namespace
 
 // If encode's value is of stage plan, the receiver computes it itself and only checks the payload (Binding::known).
-void Sending::item(const SendItem& s) {
+void Sending::add_item(const SendItem& s) {
   program().items.push_back({.name = std::string(s.name.text),
                              .at = s.name.at,
                              .once = s.once,
@@ -30,14 +30,14 @@ void Sending::item(const SendItem& s) {
                              .array = s.array,
                              .bits = s.bits});
   Item& it = program().items.back();
-  is_valid_position(s, it);
-  is_valid_in_phase(s);
-  if (s.per) return lengths(s, it);
+  check_position(s, it);
+  check_phase(s);
+  if (s.per) return add_lengths(s, it);
   Value v = s.value
                 ? expr(*s.value, Part::kEncode)
                 : name(Expr{.kind = ExprKind::kName, .at = s.name.at, .text = s.name.text}, Part::kEncode);
-  if (s.ints) return ints(s, it, v);
-  if (!width(s, it)) v = {.at = v.at};
+  if (s.ints) return add_ints(s, it, v);
+  if (!set_width(s, it)) v = {.at = v.at};
   Type type = Type::kF32;
   if (s.places)
     type = Type::kBool;
@@ -48,19 +48,19 @@ void Sending::item(const SendItem& s) {
   it.value = v.node;
   build_.call_it(v.node, s.name.text);
   const Node node = build_.of(v);
-  fits(s, it, node);
+  check_range(s, it, node);
   if (node.stage == Stage::kPlan && it.coding == Coding::kCodes) {
     bind(s.name, v, Part::kDecode);
     names_.back().known = true;
     return;
   }
-  const Value seen = build_.input(reads(it, type), s.name.at);
+  const Value seen = build_.input(input_of(it, type), s.name.at);
   it.input = seen.node;
   bind(s.name, seen, Part::kDecode);
 }
 
 // An integer per value. The payload holds unsigned distances from the minimum, which add up without a sign bit.
-void Sending::ints(const SendItem& s, Item& it, Value v) {
+void Sending::add_ints(const SendItem& s, Item& it, Value v) {
   constexpr double kRanks = int_fields::kMaxWorkers;
   constexpr unsigned kRoom = 0xffffU / int_fields::kMaxWorkers;  // a field has 16 bits at most
   constexpr double kMaxTop = kRoom;
@@ -110,7 +110,7 @@ Value Sending::sum_of(const Item& it, Value fields, Node added) {
 }
 
 // Only items whose payloads combine under the phase's law are allowed.
-void Sending::is_valid_in_phase(const SendItem& s) {
+void Sending::check_phase(const SendItem& s) {
   const auto refuse = [&](const std::string& what, const char* help) {
     problems_.add(s.type_at, what, help);
   };
@@ -134,7 +134,7 @@ void Sending::is_valid_in_phase(const SendItem& s) {
 }
 
 // The node with which the receiver reads an item of this type.
-Node Sending::reads(const Item& it, Type type) {
+Node Sending::input_of(const Item& it, Type type) {
   constexpr double kMaxFloat = std::numeric_limits<float>::max();
   Node read{.op = Op::kItem, .decode = true};
   read.type = it.is_float ? Type::kF32 : type == Type::kBool ? Type::kBool : Type::kU32;
@@ -145,7 +145,7 @@ Node Sending::reads(const Item& it, Type type) {
 }
 
 // The order of the items: sent once, then tables, then blocks.
-void Sending::is_valid_position(const SendItem& s, Item& it) {
+void Sending::check_position(const SendItem& s, Item& it) {
   const std::size_t count = program().items.size();
   const Item* above = count > 1 ? &program().items[count - 2] : nullptr;
   const auto refuse = [&](const char* what, const char* help = "") { problems_.add(s.type_at, what, help); };
@@ -165,7 +165,7 @@ void Sending::is_valid_position(const SendItem& s, Item& it) {
 }
 
 // The width of an item's codes: a constant, or one per value computed from the items before it.
-bool Sending::width(const SendItem& s, Item& it) {
+bool Sending::set_width(const SendItem& s, Item& it) {
   if (!s.width) return true;
   Value w = expr(*s.width, Part::kDecode);
   for (Binding& b : names_) b.shapes = b.shapes || (b.used && b.part == Part::kDecode);
@@ -206,7 +206,7 @@ unsigned Sending::bits_of(const Value& width) {
 }
 
 // A table of byte counts, one entry per `per` values, which lets a reader start at any of its groups.
-void Sending::lengths(const SendItem& s, Item& it) {
+void Sending::add_lengths(const SendItem& s, Item& it) {
   const auto block = static_cast<double>(program().block);
   it.coding = Coding::kBytes;
   if (!s.table || s.is_float || s.value || s.where || s.bits == 0)
@@ -232,7 +232,7 @@ void Sending::check_lengths() {
   }
 }
 
-void Sending::fits(const SendItem& s, const Item& it, const Node& node) {
+void Sending::check_range(const SendItem& s, const Item& it, const Node& node) {
   if (s.once && node.stage > Stage::kAll)
     problems_.add(s.name.at, "an item with 'once' must be known before the blocks",
                   "remove 'once': the item is sent with each block");
@@ -280,7 +280,7 @@ void Sending::omit_item(const std::vector<SendItem>& all) {
 }
 
 // A condition applies to each single payload and to the combined payload; a maximum mixes payloads of several ranks.
-void Sending::where(std::size_t k, const ExprPtr& e) {
+void Sending::add_condition(std::size_t k, const ExprPtr& e) {
   const Value v = build_.as(expr(*e, Part::kDecode), Type::kBool, "the condition after 'where'");
   if (v.bad()) return;
   program().items[k].where = v.node;
@@ -303,7 +303,7 @@ void Sending::where(std::size_t k, const ExprPtr& e) {
 }
 
 // Pairs have no decode section: the decoded values are those at the indices, and 0 elsewhere.
-void Sending::pairs(const SendPairs& p) {
+void Sending::add_pairs(const SendPairs& p) {
   program().sends_pairs = true;
   program().sends_indices = p.indices;
   if (p.indices && program().law != Law::kLeader)

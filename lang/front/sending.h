@@ -11,23 +11,23 @@ class Sending : protected Scope {
  protected:
   using Scope::Scope;
 
-  void item(const SendItem& s);
-  void where(std::size_t k, const ExprPtr& e);
+  void add_item(const SendItem& s);
+  void add_condition(std::size_t k, const ExprPtr& e);
   void check_lengths();
   // Removes the items that these settings do not send; decode reads 0 instead.
   void omit_item(const std::vector<SendItem>& all);
-  void pairs(const SendPairs& p);
+  void add_pairs(const SendPairs& p);
   Value sum_of(const Item& it, Value fields, Node added);
 
  private:
-  Node reads(const Item& it, Type type);
-  void ints(const SendItem& s, Item& it, Value v);
-  void is_valid_position(const SendItem& s, Item& it);
-  void is_valid_in_phase(const SendItem& s);
-  bool width(const SendItem& s, Item& it);
+  Node input_of(const Item& it, Type type);
+  void add_ints(const SendItem& s, Item& it, Value v);
+  void check_position(const SendItem& s, Item& it);
+  void check_phase(const SendItem& s);
+  bool set_width(const SendItem& s, Item& it);
   unsigned bits_of(const Value& width);
-  void lengths(const SendItem& s, Item& it);
-  void fits(const SendItem& s, const Item& it, const Node& node);
+  void add_lengths(const SendItem& s, Item& it);
+  void check_range(const SendItem& s, const Item& it, const Node& node);
   bool is_sent(const SendItem& s);
 };
 

@@ -18,7 +18,7 @@ struct Operator {
   std::string_view text;
   Op op;
   enum { kNumbers, kWholes, kBitsOrBools, kCompare, kBools } kind;
-  bool turned = false;  // swaps the operands: a > b is b < a
+  bool swaps_operands = false;  // a > b is b < a
 };
 constexpr Operator kOperators[] = {
     {"+", Op::kAdd, Operator::kNumbers},        {"-", Op::kSub, Operator::kNumbers},
@@ -177,7 +177,7 @@ Value Builder::binary(std::string_view op, Value a, Value b, Span at) {
   if (row.kind == Operator::kCompare) {
     if (type == Type::kBool && row.op != Op::kEqual && row.op != Op::kNotEqual)
       return bad(at, fmt::format("'{}' compares numbers", op));
-    return row.turned ? add(row.op, Type::kBool, {b, a}, at) : add(row.op, Type::kBool, {a, b}, at);
+    return row.swaps_operands ? add(row.op, Type::kBool, {b, a}, at) : add(row.op, Type::kBool, {a, b}, at);
   }
   if (type == Type::kBool)
     return bad(at, fmt::format("'{}' requires numbers", op), "write and, or, not, or u32(...)");

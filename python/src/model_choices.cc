@@ -49,8 +49,8 @@ nb::dict sends_uncompressed(const SessionOptions& options, const Keys& keys, con
   }
   nb::dict d;
   d["min_values"] = choices.min_values();
-  d["raw_tensors"] = tensors;
-  d["raw_values"] = values;
+  d["uncompressed_tensors"] = tensors;
+  d["uncompressed_values"] = values;
   d["other_bytes"] = others;
   return d;
 }

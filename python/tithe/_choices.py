@@ -38,6 +38,23 @@ def choices_text(given: Choices) -> str:
         raise ValueError(f"choices={os.fspath(given)!r}: {wrong}; give a dict, JSON text, or a file's path") from None
 
 
+def rules_of(text: str) -> list[dict[str, Any]]:
+    """Returns the rules of choices, in the long form. Wrong choices have none: the session refuses them later."""
+    try:
+        given = json.loads(text) if text else {}
+    except ValueError:
+        return []
+    if not isinstance(given, dict):
+        return []
+    if isinstance(given.get("rules"), list):
+        return [dict(rule) for rule in given["rules"] if isinstance(rule, dict)]
+    return [
+        {("size" if key.lstrip().startswith(("<", ">")) else "match"): key}
+        | (dict(rule) if isinstance(rule, dict) else {"codec": rule})
+        for key, rule in given.items()
+    ]
+
+
 def add_rules(before: Mapping[str, Any], text: str, after: Mapping[str, Any] | None = None) -> str:
     """Returns the choices with rules, in the short form, added before and after them. ValueError if the text is not
     JSON."""
@@ -71,7 +88,7 @@ def check_model(options: _core.Options, parameters: Iterable[tuple[str, Any]]) -
     if named and (options.choices or automatic):
         unmet = _core.unmet_rules(options, [name for name, _ in named], [p.numel() for _, p in named])
         if unmet:
-            of = "codec auto, what is allowed" if automatic else "choices"
+            of = "codec auto, allowed codecs" if automatic else "choices"
             warnings.warn(f"{of}: {'; '.join(unmet)}", RuntimeWarning, stacklevel=2)
 
 
@@ -94,17 +111,17 @@ def warn_uncompressed(options: _core.Options, parameters: Iterable[tuple[str, An
     named = list(parameters)
     if _core.is_auto(options.codec) or _core.is_lossless(options.codec, options.choices):
         return
-    raw = _core.sends_uncompressed(options, [name for name, _ in named], [p.numel() for _, p in named])
-    if raw["raw_values"] < _FEW_VALUES or 4 * raw["raw_values"] < raw["other_bytes"]:
+    small = _core.sends_uncompressed(options, [name for name, _ in named], [p.numel() for _, p in named])
+    if small["uncompressed_values"] < _FEW_VALUES or 4 * small["uncompressed_values"] < small["other_bytes"]:
         return
-    share = 4 * raw["raw_values"] / (4 * raw["raw_values"] + raw["other_bytes"])
+    share = 4 * small["uncompressed_values"] / (4 * small["uncompressed_values"] + small["other_bytes"])
     codec = _codec_for_groups(options)
-    rule = {f"< {raw['min_values']}": {"codec": codec, "group": _GROUP}}
+    rule = {f"< {small['min_values']}": {"codec": codec, "group": _GROUP}}
     cure = f"add to choices: {rule}" if options.choices else f"choices={rule}"
     warnings.warn(
-        f"{raw['raw_tensors']:,} parameters of fewer than {raw['min_values']} values are sent uncompressed, as fp32, "
-        f"and are {share:.0%} of all bytes sent, so codec {options.codec} can save little. To send them by {codec}, "
-        f"those of a bucket together: {cure} (docs/guide/choices.md, Groups)",
+        f"{small['uncompressed_tensors']:,} parameters of fewer than {small['min_values']} values are sent "
+        f"uncompressed, as fp32, and are {share:.0%} of all bytes sent, so codec {options.codec} can save little. To "
+        f"send them by {codec}, those of a bucket together: {cure} (docs/guide/choices.md, Groups)",
         RuntimeWarning,
         stacklevel=2,
     )

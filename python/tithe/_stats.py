@@ -11,7 +11,7 @@ from tithe import _core
 
 
 def summed_up(session: _core.Session) -> dict[str, Any]:
-    """Returns the engine's sums (include/tithe/session.h, SessionStats) and the figures derived from them."""
+    """Returns the engine's sums (include/tithe/stats.def) and the figures derived from them."""
     sums = session.stats()
     sums["dense_bytes"] = all_reduce_bytes(sums["gradient_bytes"], session.world)
     sums["bytes_saved"] = sums["dense_bytes"] - sums["bytes_sent"]

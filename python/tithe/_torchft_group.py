@@ -79,33 +79,36 @@ class ProcessGroup(ProcessGroupGloo):
     def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
         """Connects the session to the ranks of a new quorum; configure() calls it. Collective over them."""
         gather = functools.partial(_gather, store, rank, world_size)
-        whole = self._last_complete_step()
+        completed_step = self._last_complete_step()
         mine = {
             "new": f"{self._replica_id}:{self._own}",
             "name": self._name,
             "epoch": self._epoch,
             "step": self._now(),
-            "whole": whole,
+            "completed_step": completed_step,
             "undone": self._undone,
         }
         known = [json.loads(each) for each in gather("who", json.dumps(mine).encode())]
         epoch = 1 + max(each["epoch"] for each in known)
-        self._undo_to(whole, known)
+        self._undo_to(completed_step, known)
         rounds = gather("round", b"%d" % self._running.session.round() if self._running is not None else b"")
         # Members of the last quorum continue. A replica that was not in it joins as a new member, and adds its residual
         # to its next gradient.
-        at = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
-        stays = [each is not None and each == max(there for there in at if there is not None) for each in at]
-        names = [each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, stays, strict=True)]
-        if self._running is not None and not stays[rank]:
+        positions = [(each["epoch"], int(r)) if r else None for r, each in zip(rounds, known, strict=True)]
+        latest = max((each for each in positions if each is not None), default=None)
+        is_member = [each is not None and each == latest for each in positions]
+        names = [
+            each["name"] if stay else f"{each['new']}@{epoch}" for each, stay in zip(known, is_member, strict=True)
+        ]
+        if self._running is not None and not is_member[rank]:
             self._rejoin(self._epoch < epoch - 1)
         common = b""
         # Collected before the session continues, while its state still has the former ranks
-        if any(stays) and not all(stays):
-            gives = stays.index(True)
-            common = gather("common", self._running.session.common_state() if rank == gives else b"")[gives]
+        if any(is_member) and not all(is_member):
+            donor = is_member.index(True)
+            common = gather("common", self._running.session.common_state() if rank == donor else b"")[donor]
         self._continue_with(rank, names, epoch, functools.partial(gather, "address"))
-        if not stays[rank] and common:
+        if not is_member[rank] and common:
             self._running.session.restore_states([common], False)
         self._name, self._epoch = names[rank], epoch
         self._gloo_arguments = (dist.PrefixStore("gloo", store), rank, world_size)
@@ -136,19 +139,21 @@ class ProcessGroup(ProcessGroupGloo):
         self._running.drain()
         return self._step if last.error is None else None
 
-    def _undo_to(self, whole: int | None, known: list[dict[str, Any]]) -> None:
+    def _undo_to(self, completed_step: int | None, known: list[dict[str, Any]]) -> None:
         """Reverts the newest step if it counted on no replica: no replica is ahead of it, or a replica has reverted it.
 
         All replicas remember each reverted step, for replicas that return after the others have left.
         """
         farthest = max(each["step"] for each in known)
-        undone = {each["epoch"] for each in known if each["whole"] is not None and farthest <= each["whole"]}
+        undone = {
+            each["epoch"] for each in known if each["completed_step"] is not None and farthest <= each["completed_step"]
+        }
         self._undone = sorted(undone.union(*(each["undone"] for each in known)))[-_UNDONE:]
-        then, self._last, self._next_deferred = self._next_deferred, None, None
-        if whole is None:
+        previous, self._last, self._next_deferred = self._next_deferred, None, None
+        if completed_step is None:
             return
         if self._epoch not in self._undone:
-            self._deferred = then
+            self._deferred = previous
         elif not self._lossless:
             self._running.session.undo()
 
@@ -161,7 +166,7 @@ class ProcessGroup(ProcessGroupGloo):
         if missed_a_quorum:
             deferred = self._deferred | {key: self._deferred.get(key, 0) + owed for key, owed in self._unsent().items()}
         else:
-            _log.warning("%s missed a step that the others have: what it had left unsent is lost", self._name)
+            _log.warning("%s missed a step that the others have: its residual is lost", self._name)
         self._close()
         self._deferred = deferred
 

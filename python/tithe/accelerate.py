@@ -85,7 +85,7 @@ def attach(
         if not path.exists():
             raise ValueError(
                 f"{path} is not there: the checkpoint was saved without tithe, with fewer ranks, or this host cannot "
-                "see the folder. To go on without what was unsent, load before tithe.accelerate.attach()"
+                "see the folder. To continue without the residuals, load before tithe.accelerate.attach()"
             )
         state.load_state_dict(read_state(path))
 

@@ -97,7 +97,7 @@ def _named(tree: Any) -> tuple[list[str], list[Any]]:
         if kind not in (jnp.float32, jnp.float16, jnp.bfloat16):
             raise ValueError(
                 f"gradients of type {kind} are not supported: {name}; use float32, float16 or bfloat16 parameters, or "
-                "optax.masked() around tithe.jax.average() for what is not trained"
+                "optax.masked() around tithe.jax.average() for leaves that are not trained"
             )
     return named, [leaf for _, leaf in pairs]
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tithe import _core  # before TensorFlow: see _in_order()
+from tithe import _core  # before TensorFlow: see _check_import_order()
 
 try:
     import keras
@@ -34,7 +34,7 @@ __all__ = ["averaged", "distributed"]
 _TYPES = ("float32", "float16", "bfloat16")
 
 
-def _in_order() -> None:
+def _check_import_order() -> None:
     """Checks the import order. TensorFlow's library exports BoringSSL functions under OpenSSL's names, and a library
     that is loaded later would use them."""
     loaded = list(sys.modules)
@@ -45,7 +45,7 @@ def _in_order() -> None:
         )
 
 
-_in_order()
+_check_import_order()
 
 
 class _Averaging:

@@ -14,7 +14,7 @@ torchft decides which replicas take part. tithe does the exchange, and has a rul
 
   quorum       the session continues with the members of each quorum, and keeps their residuals; stats() counts the
                residuals of lost replicas. A restarted replica begins with empty residuals
-  not counted  if should_commit() is False on all replicas, the exchange is reverted, and all its values count as unsent
+  dropped      if should_commit() is False on all replicas, the exchange is reverted, and all its values count as unsent
   healing      a replica that receives another's parameters sends zeros, and sends its residual one step later
   mean         over the participants, as torchft counts them
   residuals    are each replica's own: keep them out of the healing state_dict, or the donor's would be sent twice

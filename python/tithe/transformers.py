@@ -77,7 +77,7 @@ class TitheCallback(TrainerCallback):
             settings.setdefault("loss_scale", "weight", scaler.get_scale)
         self._state, self._model = attach_model(model, **settings), model
         if state.global_step > 0 and not is_lossless(self._settings["codec"], self._settings.get("choices")):
-            loading = "tithe.transformers: loading what was unsent"
+            loading = "tithe.transformers: loading the residuals"
             self._state._together(loading, lambda: self._load(args, state.global_step))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

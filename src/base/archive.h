@@ -35,7 +35,7 @@ class ArchiveWriter {
   std::vector<std::uint8_t> out_;
 };
 
-// Beyond the end it reads zeros, and whole() returns false.
+// After a read beyond the end, all reads return zeros and whole() returns false.
 class ArchiveReader {
  public:
   explicit ArchiveReader(ByteView in) : in_(in) {}

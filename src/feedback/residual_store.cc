@@ -41,36 +41,36 @@ ByteView tidy(ByteView v) {
 }  // namespace
 
 std::span<const float> TensorState::residual() const {
-  return in == nullptr ? std::span<const float>(loose_residual) : in->read_residual(slice);
+  return owner == nullptr ? std::span<const float>(loose_residual) : owner->read_residual(slice);
 }
 
 std::span<const float> TensorState::velocity() const {
-  return in == nullptr ? std::span<const float>(loose_velocity) : in->velocity(slice);
+  return owner == nullptr ? std::span<const float>(loose_velocity) : owner->velocity(slice);
 }
 
 ByteView TensorState::memory() const {
-  if (left) return left_memory;
-  return in == nullptr ? ByteView(loose_memory) : in->memory(slice);
+  if (replaced_is_current) return replaced_memory;
+  return owner == nullptr ? ByteView(loose_memory) : owner->memory(slice);
 }
 
 std::uint64_t TensorState::memory_kind() const {
-  if (left) return left_memory_kind;
-  return in == nullptr ? loose_memory_kind : in->memory_kind(slice);
+  if (replaced_is_current) return replaced_memory_kind;
+  return owner == nullptr ? loose_memory_kind : owner->memory_kind(slice);
 }
 
 DroppedResidual TensorState::drop_excessive() {
   DroppedResidual dropped{
       .largest = std::max(codec::largest_magnitude(residual()), codec::largest_magnitude(velocity()))};
   if (dropped.largest <= kMaxResidual) return {};
-  const std::span<float> unsent = in == nullptr ? std::span(loose_residual) : in->residual(slice);
-  const std::span<float> moving = in == nullptr ? std::span(loose_velocity) : in->velocity(slice);
+  const std::span<float> unsent = owner == nullptr ? std::span(loose_residual) : owner->residual(slice);
+  const std::span<float> moving = owner == nullptr ? std::span(loose_velocity) : owner->velocity(slice);
   for (const float v : unsent) {
     dropped.values += v != 0.0F ? 1 : 0;
     dropped.sum += double{v};
   }
   std::ranges::fill(unsent, 0.0F);
   std::ranges::fill(moving, 0.0F);
-  if (in != nullptr) in->copy_committed(slice);
+  if (owner != nullptr) owner->copy_committed(slice);
   return dropped;
 }
 
@@ -79,15 +79,15 @@ bool TensorState::add_unsent(std::span<const float> gradient) {
   const std::span<const float> unsent = residual();
   for (std::size_t i = 0; i < unsent.size(); ++i) sum[i] += unsent[i];
   if (!all_finite(sum)) return false;
-  if (in == nullptr)
+  if (owner == nullptr)
     loose_residual = std::move(sum);
   else
-    in->adopt(slice, sum);
+    owner->adopt(slice, sum);
   return true;
 }
 
 void TensorState::move_to(ErrorFeedback& buffers, ValueRange to) {
-  if (in == &buffers) return;
+  if (owner == &buffers) return;
   buffers.adopt(to, residual());
   if (const std::span<float> into = buffers.velocity(to); !into.empty()) {
     const std::span<const float> had = velocity();
@@ -100,16 +100,16 @@ void TensorState::move_to(ErrorFeedback& buffers, ValueRange to) {
 // Completes a move: copies the codec memory if its kind is the same on both sides. Otherwise the new memory starts
 // empty, and the old one stays the committed memory until the next commit.
 void TensorState::finish_move(ErrorFeedback& buffers, ValueRange to) {
-  TensorState there{.n = to.n, .used = used, .in = &buffers, .slice = to, .used_before = used_before};
+  TensorState there{.n = to.n, .used = used, .owner = &buffers, .slice = to, .used_before = used_before};
   const std::span<std::uint8_t> into = buffers.memory(to);
   const ByteView had = memory();
   if (had.size() == into.size() && memory_kind() == buffers.memory_kind(to)) {
     std::copy(had.begin(), had.end(), into.begin());
   } else {
     std::fill(into.begin(), into.end(), std::uint8_t{0});
-    there.left_memory.assign(had.begin(), had.end());
-    there.left_memory_kind = memory_kind();
-    there.left = !had.empty();
+    there.replaced_memory.assign(had.begin(), had.end());
+    there.replaced_memory_kind = memory_kind();
+    there.replaced_is_current = !had.empty();
   }
   *this = std::move(there);
 }

@@ -24,22 +24,22 @@ struct DroppedResidual {
 
 // The state of one tensor between rounds.
 struct TensorState {
-  std::size_t n = 0;            // values
-  std::uint64_t used = 0;       // 1 + the last round that synchronised it
-  ErrorFeedback* in = nullptr;  // holds the state; nullptr: loose, in the fields below
-  ValueRange slice = {};        // the tensor's values in it
+  std::size_t n = 0;               // values
+  std::uint64_t used = 0;          // 1 + the last round that synchronised it
+  ErrorFeedback* owner = nullptr;  // holds the state; nullptr: loose, in the fields below
+  ValueRange slice = {};           // the tensor's values in it
   std::vector<float> loose_residual = {}, loose_velocity = {};  // empty: zeros
   std::vector<std::uint8_t> loose_memory = {};                  // empty: zeros
   std::uint64_t loose_memory_kind = 0;  // the kind of that memory (ErrorFeedback::memory_kind)
-  // The codec memory of the last commit, if the open round began with another kind of memory. `left`: it is the
-  // committed memory. After that round is committed, it is only needed for undo().
-  std::vector<std::uint8_t> left_memory = {};
-  std::uint64_t left_memory_kind = 0;
-  bool left = false;
+  // The codec memory of the last commit, if the open round began with another kind of memory. It is the committed
+  // memory while `replaced_is_current`. After that round is committed, only undo() needs it.
+  std::vector<std::uint8_t> replaced_memory = {};
+  std::uint64_t replaced_memory_kind = 0;
+  bool replaced_is_current = false;
   std::uint64_t used_before = 0;  // `used` before the open or last committed round
 
   std::span<const float> residual() const;
-  Status lost() const { return in == nullptr ? Status{} : in->lost(); }  // ErrorFeedback::lost
+  Status lost() const { return owner == nullptr ? Status{} : owner->lost(); }  // ErrorFeedback::lost
   std::span<const float> velocity() const;
   ByteView memory() const;
   std::uint64_t memory_kind() const;
@@ -57,13 +57,13 @@ struct TensorState {
   DroppedResidual drop_excessive();
   // The open round contains the tensor.
   void use(std::uint64_t number) { used_before = std::exchange(used, number); }
-  // The round is committed: `left_memory` is no longer the committed memory.
-  void commit() { left = false; }
-  void spend() {
-    if (!left && !left_memory.empty()) std::vector<std::uint8_t>().swap(left_memory);
+  // The round is committed: `replaced_memory` is no longer the committed memory.
+  void commit() { replaced_is_current = false; }
+  void release_replaced() {
+    if (!replaced_is_current && !replaced_memory.empty()) std::vector<std::uint8_t>().swap(replaced_memory);
   }
   void undo() {
-    left = !left_memory.empty();
+    replaced_is_current = !replaced_memory.empty();
     used = used_before;
   }
 };

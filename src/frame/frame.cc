@@ -213,13 +213,13 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how) {
                 : checksum(fields, covered(h, payload))) != wire::get<std::uint64_t>(p + kAtChecksum))
     return refuse(Code::kCorrupt, "checksum differs: the bytes were changed in transit");
   if (h.checksum != how.checksum)
-    return Status(
-        Code::kMismatch,
-        fmt::format("frame from rank {}: its checksum covers {}: set the same checksum= on all ranks",
-                    h.source,
-                    h.checksum == Cover::kHeader ? "only the header"
-                                                 : "the payload, but only the header was expected"),
-        h.source);
+    return Status(Code::kMismatch,
+                  fmt::format("frame from rank {}: its checksum covers {}: give the transport the same "
+                              "lossy_card= on all ranks",
+                              h.source,
+                              h.checksum == Cover::kHeader ? "only the header"
+                                                           : "the payload, but only the header was expected"),
+                  h.source);
   return ParsedFrame{h, payload, number};
 }
 

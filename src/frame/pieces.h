@@ -3,7 +3,7 @@
 // Reads and writes frames in one pass: the payload is processed piece by piece, together with the checksum, while the
 // piece is in the L1 cache.
 //
-//   alike      frames are read, refused and written as by the other parse_frame() and seal_frame()
+//   equal      same results as parse_frame() and seal_frame() of tithe/seam/frame.h
 //   in_order   each piece is processed once, in order
 #include <functional>
 #include <optional>

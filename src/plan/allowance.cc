@@ -14,6 +14,11 @@ namespace {
 constexpr std::string_view kAutoName = "auto", kAllow = "allow=";
 constexpr std::size_t kMaxAllowShown = 100;
 
+// The first codec of codecs.def with these traits, which must exist, in its default settings.
+Spec first_with(bool (*condition)(const Traits&)) {
+  return *parse_spec((*std::ranges::find_if(all_codecs(), condition, &Codec::traits))->name);
+}
+
 }  // namespace
 
 Result<Allowance> parse_allowance(std::string_view text) {
@@ -43,7 +48,20 @@ bool always_allowed(const Spec& spec) {
   return spec.codec->traits.lossless || spec.codec->traits.always_allowed;
 }
 
-std::vector<Spec> default_codecs() { return {*parse_spec("fp32"), *parse_spec("bf16"), *parse_spec("zip")}; }
+std::vector<Spec> default_codecs() {
+  std::vector<Spec> out;
+  for (const Codec* codec : all_codecs())
+    if (codec->traits.lossless || codec->traits.always_allowed) out.push_back(*parse_spec(codec->name));
+  return out;
+}
+
+Spec uncompressed_spec() {
+  return first_with([](const Traits& t) { return t.uncompressed; });
+}
+
+Spec half_spec() {
+  return first_with([](const Traits& t) { return t.always_allowed && !t.lossless; });
+}
 
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key) {
   std::vector<Spec> named, general;
@@ -110,11 +128,11 @@ std::vector<Rule> first_rules(const AutoSpec& spec) {
   for (const Allowance& a : spec.allowed) {
     const auto same = [&](const Rule& r) { return r.match == a.match; };
     if (a.match.empty() || std::any_of(out.begin(), out.end(), same)) continue;
-    out.push_back({.match = a.match, .codec = *parse_spec("fp32"), .why = "auto: measured first"});
+    out.push_back({.match = a.match, .codec = uncompressed_spec(), .why = "auto: measured first"});
   }
   return out;
 }
 
-Result<Spec> first_spec(std::string_view codec) { return parse_spec(is_auto(codec) ? "bf16" : codec); }
+Result<Spec> first_spec(std::string_view codec) { return is_auto(codec) ? half_spec() : parse_spec(codec); }
 
 }  // namespace tithe

@@ -27,8 +27,10 @@ std::string to_string(const Allowance& allowance);
 std::vector<Spec> codecs_for(std::span<const Allowance> allowed, std::string_view key);
 // True if the codec is lossless or keeps 16 bits per value, so that no permission is needed.
 bool always_allowed(const Spec& spec);
-// fp32, bf16 and zip: plans and codec "auto" measure and try them without permission.
+// fp32, bf16 and zip, by their traits: plans and codec "auto" measure and try them without permission.
 std::vector<Spec> default_codecs();
+Spec uncompressed_spec();  // fp32
+Spec half_spec();          // bf16: the codec with loss that needs no permission
 
 // Codec "auto" of a session: "auto", or "auto:allow=onebit+*.bias: fp32", with entries joined by plus signs.
 struct AutoSpec {

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "feedback/policy.h"
+#include "plan/allowance.h"
 #include "plan/codec_cost.h"
 #include "plan/strategy_options.h"
 #include "tithe/seam/catalogue.h"
@@ -32,8 +33,6 @@ bool any_key(std::string_view match) {
 bool any_size(const Rule& rule) { return rule.least == 0 && rule.most >= kMaxValues; }
 
 bool has_momentum(const Spec& spec) { return spec.feedback.kind == Feedback::kMomentum; }
-
-Spec uncompressed_spec() { return *parse_spec("fp32"); }
 
 std::string named(const Choice& c) {
   return fmt::format("{} by {}{}{}", to_string(c.spec), c.strategy == nullptr ? kAuto : c.strategy->name,

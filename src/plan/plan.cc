@@ -47,12 +47,12 @@ std::vector<std::size_t> order_of(std::span<const Chosen> bucket) {
     order[t] = t;
     if (bucket[t].grouped()) groups.try_emplace(bucket[t].choice->group, t + 1);
   }
-  const auto place = [&](std::size_t t) {
+  const auto sort_key = [&](std::size_t t) {
     const Chosen& c = bucket[t];
     return std::pair(-c.choice->priority, c.grouped() ? groups.at(c.choice->group) : 0);
   };
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+                   [&](std::size_t a, std::size_t b) { return sort_key(a) < sort_key(b); });
   return order;
 }
 

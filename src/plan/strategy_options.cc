@@ -74,8 +74,9 @@ bool fits_inside(const Spec& spec) {
 std::vector<Spec> insides_of(const Spec& spec, const ChoiceDefaults& defaults) {
   if (defaults.link.inside_bytes_per_second <= 0 || spec.feedback.kind != Feedback::kResidual) return {};
   std::vector<Spec> out;
-  for (const char* name : {"bf16", "fp8"})
-    if (const Spec inside = *parse_spec(name); lost_by(inside) <= lost_by(spec)) out = {inside};
+  for (const Codec* codec : all_codecs())
+    if (codec->traits.inside_hosts)
+      if (const Spec inside = *parse_spec(codec->name); lost_by(inside) <= lost_by(spec)) out = {inside};
   Spec own{.codec = spec.codec, .settings = spec.settings, .feedback = spec.feedback};
   own.feedback.clip = 0;  // clipping applies to the whole step
   if (fits_inside(own) && std::ranges::find(out, own) == out.end()) out.push_back(own);

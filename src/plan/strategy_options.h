@@ -6,7 +6,7 @@
 //   same      no clock and no probe: the same job has the same strategies on every machine, and so the same bytes
 //   accurate  payloads that are decoded to be added are rounded at each hop: strategies that round more often than
 //             `server` are left out, unless all of their rounding loses at most kMaxLost of the energy
-//   fast      compared with the best strategy, in the simulator, by advice/planner/auto_strategy_test.cc
+//   fast      compared with the best strategy, in the simulator, by advisor/planner/auto_strategy_test.cc
 #include <span>
 #include <vector>
 

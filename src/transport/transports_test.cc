@@ -97,7 +97,7 @@ TEST(Transports, failed_open_gives_the_reason) {
 TEST(Transports, options_follow_a_colon) {
   EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", ""}));
   EXPECT_EQ(chosen("tcp:trust=10.0.0.0/8,fd00::/8,streams=4"),
-            (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8", ""}));
+            (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8", "", "off"}));
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
   EXPECT_EQ(chosen("ucx"), (std::vector<std::string>{"", ""}));
   EXPECT_EQ(chosen("ucx:transports=tcp,devices=eth0"), (std::vector<std::string>{"tcp", "eth0"}));
@@ -122,6 +122,7 @@ TEST(Transports, a_wrong_text_suggests_the_nearest) {
 TEST(Transports, wrong_values_can_be_found_without_opening) {
   for (const auto& [text, word] : {std::pair("tcp:streams=0", "streams=0"),
                                    {"tcp:tos=high", "tos=high"},
+                                   {"tcp:lossy_card=yes", "lossy_card=yes"},
                                    {"tcp:trust=10.0.0.0/99", "10.0.0.0/99"},
                                    {"tcp:trust=203.0.113.0/24", "no address of this machine"},
                                    {"tcp:tls=nowhere", "nowhere"},

@@ -61,7 +61,7 @@ void draw_gpus(Random& random, Scenario& p) {
   constexpr std::string_view kThere[] = {"fp8", "onebit", "qsgd", "topk"};
   const bool runs = std::ranges::find(kThere, p.law.label) != std::end(kThere);
   if (!random.one_in(runs ? 2 : 12)) return;
-  if (runs) p.device = "on,least=1";
+  if (runs) p.device = "on,min_values=1";
   p.on_gpu = static_cast<std::uint32_t>(1 + random.of((1U << p.world) - 1));
   if (p.fault.kind != FaultKind::kNone || random.one_in(3)) return;
   Fault& f = p.fault;

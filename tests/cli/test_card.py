@@ -280,9 +280,10 @@ LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe replay --n`
 @pytest.mark.parametrize("strategy", ["ring", "server"])
 def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
     line = f"{ONE_TENSOR} --ranks 3 --codec fp32 --strategy {strategy} --n 200000 --steps 3"
-    plain = job(f"{line} --card exact --checksum headers", tmp_path)
+    line += " --transport tcp:lossy_card=on"
+    plain = job(f"{line} --card exact", tmp_path)
     assert plain["identical"] and plain["apart"] == 0 and plain["ledger_error"] < 1e-6
-    rounded = job(f"{line} --card lossy --checksum headers", tmp_path)
+    rounded = job(f"{line} --card lossy", tmp_path)
     # Sums are off by less than a unit for each rank; the owner of a sum has the exact value.
     assert not rounded["identical"] and UNIT / 4 < rounded["apart"] < UNIT
     assert UNIT / 4 < rounded["ledger_error"] * LARGEST < 3 * UNIT
@@ -293,9 +294,9 @@ def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("--codec snap --checksum headers", "use codec fp32"),
-        ("--checksum headers", "use codec fp32"),
-        ("--codec fp32 --checksum none", "frames or headers"),
+        ("--codec snap --transport tcp:lossy_card=on", "use codec fp32"),
+        ("--transport tcp:lossy_card=on", "use codec fp32"),
+        ("--codec fp32 --transport tcp:lossy_card=yes", "on or off"),
     ],
 )
 def test_checksums_over_headers_are_of_plain_floats(line, why, tmp_path):

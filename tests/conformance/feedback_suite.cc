@@ -165,7 +165,7 @@ TEST(SessionFeedback, StateOfAnotherKindIsNotAdopted) {
   std::fill(had.begin(), had.end(), std::uint8_t{7});
   const std::vector<std::uint8_t> before(had.begin(), had.end());
 
-  feedback::TensorState kept{.n = 30, .in = &at_10->feedback(), .slice = w};
+  feedback::TensorState kept{.n = 30, .owner = &at_10->feedback(), .slice = w};
   kept.move_to(at_10_too->feedback(), w);
   EXPECT_TRUE(std::ranges::equal(at_10_too->feedback().memory(w), before));
   kept.move_to(at_15->feedback(), w);

@@ -48,7 +48,7 @@ class LawSuite : public ::testing::TestWithParam<Combination> {
             // Without lanes no rank answers while a program is compiled and verified.
             .timeout = std::chrono::seconds(GetParam().gpus ? 900 : 30),
             .seed = 7,
-            .device = GetParam().gpus ? "on,least=1" : "off",
+            .device = GetParam().gpus ? "on,min_values=1" : "off",
             .spec = GetParam().law.spec,
             .rules = GetParam().law.rules};
   }

@@ -153,7 +153,7 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
       {.ended = 4, .place = 2, .round = 9, .job = 10, .tensors = 5, .values = 6000, .layout = 7}, me,
       announcement));
   evidence.resize(engine::write_evidence(
-      {.finding = engine::Finding::kSilent, .witness = 2, .unheard = {1, 3}}, me, evidence));
+      {.finding = engine::Finding::kSilent, .witness = 2, .silent_peers = {1, 3}}, me, evidence));
   here.resize(engine::write_report(engine::ControlKind::kHere,
                                    {.number = 5,
                                     .round = 12,
@@ -164,13 +164,13 @@ std::vector<std::pair<std::string, std::vector<std::uint8_t>>> engine_files() {
                                     .messages_sent = 6},
                                    me, here));
   echo.resize(engine::write_echo({.of = 3,
-                                  .spoke = true,
+                                  .reported = true,
                                   .failure_report = {.finding = engine::Finding::kSilent,
                                                      .code = Code::kTimeout,
                                                      .witness = 3,
                                                      .blamed = 0,
                                                      .round = 12,
-                                                     .unheard = {0, 1},
+                                                     .silent_peers = {0, 1},
                                                      .what = "nothing was heard from it"}},
                                  me, echo));
   done.resize(engine::write_done({.ended = 13, .begun = 14, .away_ns = 250'000'000}, me, done));
@@ -221,7 +221,7 @@ TEST(Golden, EngineWritesAndReadsThem) {
   EXPECT_EQ((*farewell).farewell.blamed, 3);
   const auto evidence = engine::read_control(read(folder() / "control_evidence.bin"), reader, 2, none);
   ASSERT_TRUE(evidence.ok());
-  EXPECT_EQ((*evidence).evidence.unheard, (std::vector<Rank>{1, 3}));
+  EXPECT_EQ((*evidence).evidence.silent_peers, (std::vector<Rank>{1, 3}));
   const auto here = engine::read_control(read(folder() / "control_here.bin"), reader, 2, none);
   ASSERT_TRUE(here.ok());
   EXPECT_EQ((*here).report.sent, 80'000U);
@@ -230,7 +230,7 @@ TEST(Golden, EngineWritesAndReadsThem) {
   EXPECT_EQ((*done).done, (engine::Done{.ended = 13, .begun = 14, .away_ns = 250'000'000}));
   const auto echo = engine::read_control(read(folder() / "control_echo.bin"), reader, 2, none);
   ASSERT_TRUE(echo.ok());
-  EXPECT_EQ((*echo).echo.failure_report.unheard, (std::vector<Rank>{0, 1}));
+  EXPECT_EQ((*echo).echo.failure_report.silent_peers, (std::vector<Rank>{0, 1}));
   const auto announcement =
       engine::read_control(read(folder() / "control_announcement.bin"), reader, 2, none);
   ASSERT_TRUE(announcement.ok());

@@ -36,6 +36,18 @@ def test_scripts_share_their_common_code(repeated):
     assert repeated in (ROOT / "lab/bench/harness.py").read_text()
 
 
+def test_truth_cases_are_those_of_the_page():
+    """The command computes the range of its predictions from data/truth_cases.def."""
+    code = "import truth; print(truth.truth_cases((truth.ROOT / 'lab/results/truth.md').read_text()), end='')"
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'lab/bench'}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cases = (ROOT / "data/truth_cases.def").read_text()
+    assert cases == done.stdout
+    total = re.search(r"\| \*\*all\*\* \| (\d+) \|", (ROOT / "lab/results/truth.md").read_text())
+    assert total and cases.count("\nTITHE_TRUTH_CASE(") == int(total[1])
+
+
 def test_published_rows_stay_within_their_accuracy(tmp_path):
     page = tmp_path / "published.md"
     done = subprocess.run(

@@ -22,7 +22,7 @@ import numpy as np
 import tithe
 
 gpu = fake_gpu.Gpu()
-OPTIONS = {"codec": "onebit", "min_values": 0, "device": "on,least=1", "seed": 3}
+OPTIONS = {"codec": "onebit", "min_values": 0, "device": "on,min_values=1", "seed": 3}
 
 
 def gradient(step):

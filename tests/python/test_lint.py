@@ -150,6 +150,13 @@ def test_links_catches(tree, text, says):
     assert says in done.stdout
 
 
+def test_links_catches_a_stale_path_in_a_comment(tree):
+    tree.put("src/base/fold.h", SPDX_CC + "#pragma once\n// Sums (base/fold.h) are those of " + "advice/sim/world.h.\n")
+    done = lint("check_links", tree.root)
+    assert done.returncode == 1
+    assert "a comment names advice/sim/world.h" in done.stdout and "base/fold.h, " not in done.stdout
+
+
 def test_links_ignores_code_and_the_web(tree):
     tree.put("README.md", "```\n[x](gone.md)\n```\n`[y](gone.md)` [z](https://example.org/gone) `src/<name>.cc`\n")
     tree.put("docs/table.md", "| a | b |\n|---|--:|\n| `x|y` | \\| |\n")
@@ -168,6 +175,8 @@ def test_links_ignores_code_and_the_web(tree):
         ("src/base/a.cc", SPDX_CC + "int fd = socket(AF_INET, SOCK_STREAM, 0);\n", "in UniqueFd::from()"),
         ("src/base/BadName.cc", SPDX_CC, "snake_case"),
         ("src/frame/fold.h", SPDX_CC, "second file of this name"),
+        ("src/CMakeLists.txt", SPDX_PY + "# A library. What is built follows.\n", "begins with a relative clause"),
+        ("docs/long.md", "word " * 1501, "1,501 words (at most 1,500)"),
         ("tools/a.sh", "#!/bin/bash\n# SPDX-License-Identifier: Apache-2.0\nif true\n", "syntax error"),
     ],
 )

@@ -141,11 +141,11 @@ def test_control_frames():
     }
     fields = {"code": "peer_lost", "blamed": 3, "round": 12, "finite": 1, "what": "rank 3 is gone"}
     assert read_control((GOLDEN / "control_farewell.bin").read_bytes()) == fields
-    evidence = {"finding": 3, "witness": 2, "unheard": [1, 3]}
+    evidence = {"finding": 3, "witness": 2, "silent_peers": [1, 3]}
     assert read_control((GOLDEN / "control_evidence.bin").read_bytes()) == evidence
     here = {"number": 5, "round": 12, "state": 2, "waits_for": 3, "received": 70000, "sent": 80000, "messages_sent": 6}
     assert read_control((GOLDEN / "control_here.bin").read_bytes()) == here
-    echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "unheard": [0, 1]}
+    echo = {"of": 3, "finding": 3, "code": "timeout", "witness": 3, "blamed": 0, "round": 12, "silent_peers": [0, 1]}
     echo |= {"finite": 1, "what": "nothing was heard from it"}
     assert read_control((GOLDEN / "control_echo.bin").read_bytes()) == echo
     bucket = {"ended": 4, "round": 9, "job": 10, "tensors": 5, "values": 6000, "layout": 7, "place": 2, "is_end": 0}

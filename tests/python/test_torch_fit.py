@@ -206,11 +206,9 @@ def partly(rank, world):
 def test_partly_matching_state_is_loaded_with_a_message_or_refused():
     """A refusal must come when the state is loaded, and not at the first backward, after other work."""
     logged, others = run_ranks(2, partly)
-    assert logged["more"] == [
-        "the loaded state has nothing of '0.weight', '5.weight', '5.bias': nothing of theirs is unsent"
-    ]
+    assert logged["more"] == ["the loaded state has no residuals of '0.weight', '5.weight', '5.bias': they begin empty"]
     assert logged["less"] == [
-        "what the loaded state has of '0.weight', '5.bias', '5.weight' is kept until they train again"
+        "the loaded residuals of '0.weight', '5.bias', '5.weight' are kept until they train again"
     ]
     assert logged["back"] == []
     assert "'4.weight' (4, 144) in the state and (7, 144) in the model" in logged["shape"]

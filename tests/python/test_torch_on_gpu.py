@@ -31,7 +31,7 @@ def as_on_the_cpu(rank, world, driver, dtype):
     os.environ.update(driver)
     group = on_standin()
     plain, ours = make("cpu", dtype=dtype), make("standin:0", group, dtype)
-    states = attach(plain), attach(ours, device="off" if rank == 1 else "on,least=1")
+    states = attach(plain), attach(ours, device="off" if rank == 1 else "on,min_values=1")
     for steps in (range(4), range(4, 6)):
         expected, found = (train(model, rank, steps, dtype) for model in (plain, ours))
         assert same_bits(found, expected)
@@ -55,10 +55,10 @@ def test_buckets_on_the_gpu_are_bit_equal_to_the_cpu(driver, dtype):
 def resumed(rank, world, driver):
     os.environ.update(driver)
     group = on_standin()
-    whole = attach(model := make("standin:1", group), device="on,least=1")
+    whole = attach(model := make("standin:1", group), device="on,min_values=1")
     wanted = train(model, rank, range(6))
     assert "on GPU 1, " in whole.plan()
-    first = attach(model := make("standin:0", group), device="on,least=1")
+    first = attach(model := make("standin:0", group), device="on,min_values=1")
     train(model, rank, range(3))
     saved = first.state_dict(), {name: value.cpu() for name, value in model.module.state_dict().items()}
     second = attach(model := make("standin:0", group))
@@ -77,7 +77,7 @@ def scaled(rank, world, driver):
     group = on_standin()
     for scales in ((65536.0, 1000.0, 2048.0, 1.0), (1000.0, 1000.0)):
         found = []
-        for where, options in ((("cpu",), {}), (("standin:0", group), {"device": "on,least=1"})):
+        for where, options in ((("cpu",), {}), (("standin:0", group), {"device": "on,min_values=1"})):
             now = [1.0]
             state = attach(model := make(*where), loss_scale=lambda now=now: now[0], **options)
             steps = []

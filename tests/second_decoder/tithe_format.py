@@ -194,21 +194,21 @@ def read_control(frame: bytes) -> dict:
         must(1 <= code <= 8 and finite <= 1, f"code {code}")
         control = {"code": CODES[code - 1], "blamed": blamed, "round": round_, "finite": finite, "what": f.text("H")}
     elif h.phase == 2:
-        finding, witness, unheard = f.numbers("BiH")
-        must(finding <= 5 and unheard <= 256, "evidence")
-        control = {"finding": finding, "witness": witness, "unheard": list(f.numbers(f"{unheard}H"))}
+        finding, witness, silent_peers = f.numbers("BiH")
+        must(finding <= 5 and silent_peers <= 256, "evidence")
+        control = {"finding": finding, "witness": witness, "silent_peers": list(f.numbers(f"{silent_peers}H"))}
     elif h.phase in (3, 4):
         control = dict(zip(REPORT_FIELDS, f.numbers("IIBiQQI"), strict=True))
         must(control["state"] <= 2, "a state of a rank")
     elif h.phase == 9:
-        of, spoke, finding, code, witness, blamed, round_, finite, unheard = f.numbers("iBBBiiIBH")
-        must(finding <= 5 and unheard <= 256 and finite <= 1 and spoke == (code != 0), "an echo")
-        control = {"of": of, "finding": finding, "code": CODES[code - 1] if spoke else None, "witness": witness}
+        of, reported, finding, code, witness, blamed, round_, finite, silent_peers = f.numbers("iBBBiiIBH")
+        must(finding <= 5 and silent_peers <= 256 and finite <= 1 and reported == (code != 0), "an echo")
+        control = {"of": of, "finding": finding, "code": CODES[code - 1] if reported else None, "witness": witness}
         control |= {
             "blamed": blamed,
             "round": round_,
             "finite": finite,
-            "unheard": list(f.numbers(f"{unheard}H")),
+            "silent_peers": list(f.numbers(f"{silent_peers}H")),
             "what": f.text("H"),
         }
     elif h.phase == 10:

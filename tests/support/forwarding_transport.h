@@ -20,6 +20,7 @@ class ForwardingTransport : public Transport {
   std::uint64_t link_rate() const override { return inner_->link_rate(); }
   CoresHere cores() const override { return inner_->cores(); }
   ByteView key() const override { return inner_->key(); }
+  bool rounds_payloads() const override { return inner_->rounds_payloads(); }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     return inner_->send(peer, channel, bytes, op);
   }

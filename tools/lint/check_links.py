@@ -2,7 +2,8 @@
 """Links between the documents have a target, paths named in them exist, and tables render as tables.
 
 Checked in every *.md: relative links and images, with their #anchors; and words in back quotes with the form of a path
-of this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). A table without a line of dashes below
+of this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). In comments of sources: words such as
+sim/world.h must be the end of a file's path. A table without a line of dashes below
 its head is one paragraph on a forge; a row with more cells than the head loses them.
 """
 
@@ -22,6 +23,12 @@ CODE = re.compile(r"`([^`]+)`")
 FOLDERS = r"src|lang|advisor|card|lab|data|include|docs|tests|tools|apps|python|demo|examples|\.ci"
 PATH = re.compile(rf"^(?:{FOLDERS})/[\w./+-]*$")
 RULE = re.compile(r"^\|(?:\s*:?-+:?\s*\|)+\s*$")
+SOURCES = ("*.h", "*.cc", "*.cu", "*.def", "*.py", "*.sh", "*.sv", "*.cmake", "CMakeLists.txt", "Makefile")
+COMMENT = re.compile(r"(?:^|\s)(?://|#|\*)\s.*|\"\"\".*")
+NAMED = re.compile(
+    r"(?<![\w./<{*$~-])((?:[\w-]+/)+[\w-]+\.(?:h|cc|cu|py|md|def|cmake|sh|toml|json|codec|sv))\b(?![/(])"
+)
+OUTSIDE = ("build", "byteps", "gpu_pack", "home", "hwy", "linux")  # first folders of paths outside the tree
 BUILT = ("demo/out",)  # created by a run, not part of the tree
 
 
@@ -77,7 +84,22 @@ def tables(path: Path) -> Iterator[tuple[int, str]]:
         before = number
 
 
+def comments(root: Path) -> Iterator[Problem]:
+    """Yields the paths in comments that name no file. Words in capitals stand for any name."""
+    ends = set()
+    for path in files(root, "*"):
+        parts = path.relative_to(root).parts
+        ends.update("/".join(parts[at:]) for at in range(len(parts)))
+    for path in files(root, *SOURCES):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for word in NAMED.findall(found[0]) if (found := COMMENT.search(line)) else ():
+                known = word in ends or word.split("/")[0] in OUTSIDE or re.search(r"\b[A-Z]+\b|_[A-Z]+\b", word)
+                if not known:
+                    yield path, number, f"a comment names {word}, which is not there"
+
+
 def check(root: Path) -> Iterator[Problem]:
+    yield from comments(root)
     for path in files(root, "*.md"):
         for number, wrong in tables(path):
             yield path, number, wrong

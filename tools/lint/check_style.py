@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that no formatter checks: the SPDX line, file length, line length in comments, tabs, one name per file,
-leftovers."""
+leftovers, sentences that begin with a relative clause, and the length of documents."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ CODE = (
     "CMakeLists.txt",
     "Makefile",
 )
+SCRIPTS = (".sh", ".cmake", "CMakeLists.txt", "Makefile", "run")
 LIBRARIES = ("src", "lang", "advisor", "card/model")
 LONG_FILE = 400  # a note
 TOO_LONG_FILE = 500  # refused: a concept is missing
@@ -39,9 +40,11 @@ OWNED = re.compile(r"(UniqueFd|Socket)::from\(")
 # A sentence that begins with a free relative clause ("What is sent ..."), in a comment or a document.
 CLAUSE = r"(What|Who|Whom|Whoever|Whatever|Those that|Those who|That which) (?!.*\?)"
 IN_COMMENT = re.compile(rf"//(.*[.:])? {CLAUSE}")
+IN_SCRIPT = re.compile(rf"(^|\s)#(.*[.:])? {CLAUSE}")
 IN_DOCSTRING = re.compile(rf'^ *(# |"""){CLAUSE}')
 IN_DOCUMENT = re.compile(rf"(^|[.:] |^ *[-*] |^ *\d\. ){CLAUSE}")
 A_CLAUSE = "a sentence begins with a relative clause: name the thing"
+MOST_WORDS, MOST_PAGE_WORDS = 50_000, 1_500  # of docs/, and of one page there
 SNAKE = re.compile(r"^[a-z0-9_]+(\.[a-z0-9_]+)*$")
 
 
@@ -71,6 +74,8 @@ def check(root: Path) -> Iterator[Problem]:
                 yield path, number, A_CLAUSE
             if path.suffix == ".py" and IN_DOCSTRING.search(line):
                 yield path, number, A_CLAUSE
+            if (path.suffix in SCRIPTS or path.name in SCRIPTS) and IN_SCRIPT.search(line):
+                yield path, number, A_CLAUSE
             if "\t" in line and path.name != "Makefile":
                 yield path, number, "a tab"
             if line != line.rstrip():
@@ -92,6 +97,12 @@ def check(root: Path) -> Iterator[Problem]:
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if IN_DOCUMENT.search(line):
                     yield path, number, A_CLAUSE
+    words = {path: len(path.read_text().split()) for path in files(root, "*.md") if path.is_relative_to(root / "docs")}
+    for path, count in words.items():
+        if count > MOST_PAGE_WORDS:
+            yield path, 1, f"{count:,} words (at most {MOST_PAGE_WORDS:,}): split the page"
+    if sum(words.values()) > MOST_WORDS:
+        yield root / "docs", 1, f"docs/ has {sum(words.values()):,} words (at most {MOST_WORDS:,})"
     for path in files(root, "*.sh", ".ci/run"):
         done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True, check=False)
         if done.returncode:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that is checked without running the tests; each part says ok or what is wrong, and all parts run.
+# All checks other than the tests. Each part prints ok or its problems, and all parts run.
 # Needs a build in build/ (or $1): clang-tidy reads its compile commands, the documents' examples run its programs.
 #
 #   tools/lint/lint.sh            check
-#   tools/lint/lint.sh --fix      let clang-format and ruff rewrite what they would complain about
+#   tools/lint/lint.sh --fix      let clang-format and ruff rewrite the files
 cd "$(dirname "$0")/../.." || exit 1
 fix=0
 [ "${1:-}" = --fix ] && fix=1 && shift
@@ -35,7 +35,7 @@ ruff() {
   fi && echo "ruff: ok"
 }
 
-# clang-tidy reads how each file is compiled by itself (cmake/together.cmake): configured for that, not built.
+# clang-tidy needs the compile command of each file (cmake/together.cmake): a build folder that is configured, not built.
 tidy() {
   cmake --preset release -B "$build/each" -DTITHE_TOGETHER=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
     -DPython_EXECUTABLE="$(realpath -s "$(command -v "$python")")" >"$build/each.log" 2>&1 || { cat "$build/each.log"; return 1; }

@@ -223,8 +223,10 @@ Status process_transport(std::string& transport, bool hosts, bool cards) {
   if (transport.empty() || transport == "auto") transport = choice->kind->name;
   if (cards && choice->kind->name != "tcp")
     return {Code::kInvalid, "--card: cards require the data connections of tcp: use --transport tcp"};
-  if (hosts && transport == "tcp")
-    transport += fmt::format(":trust={}{}", kHostsNetwork, cards ? ",tos=0x28" : "");
+  const auto has = [&](std::string_view option) { return transport.find(option) != std::string::npos; };
+  if (hosts && choice->kind->name == "tcp" && !has("trust=") && !has("tls="))
+    transport += fmt::format("{}trust={}{}", has(":") ? "," : ":", kHostsNetwork,
+                             cards && !has("tos=") ? ",tos=0x28" : "");
   return {};
 }
 

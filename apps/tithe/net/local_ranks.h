@@ -35,8 +35,8 @@ Result<std::string> run_threads(RankBoard& board, const RankWork& work);
 bool is_rank_process();
 
 // Completes the text of a transport between processes. Empty becomes the default transport; on emulated hosts the
-// transport is bound to their links, and with cards its data connections get the ToS that cards pack. kInvalid for a
-// transport between threads, and for cards behind a transport other than tcp.
+// transport is bound to their links, and with cards its data connections carry the ToS value of packed traffic.
+// kInvalid for a transport between threads, and for cards behind a transport other than tcp.
 Status process_transport(std::string& transport, bool hosts, bool cards = false);
 
 // In a rank on an emulated host: the host's first rank sets up its interface, and all ranks wait until all have one.

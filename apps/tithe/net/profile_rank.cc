@@ -292,9 +292,9 @@ class ProfileRank {
     const sim::Costs assumed = sim::assumed_costs();
     if (ranks_equal(&Found::processor) < world) p.assumed.emplace_back(kLikeRank0);
     long_messages(p);
-    const double crowded = median_of([](const Found& f) { return f.together.crowded; });
+    const double ratio = median_of([](const Found& f) { return f.together.all_to_all_ratio; });
     p.costs.many_to_one =
-        crowded > 0 ? std::min(1.0, crowded) : 1;  // with two hosts, no rank has several senders
+        ratio > 0 ? std::min(1.0, ratio) : 1;  // with two hosts, no rank has several senders
     if (world > 1 && all_links_work()) {
       p.costs.post = p.costs.complete = median(&Found::post);
       p.costs.send_byte = p.costs.receive_byte = median(&Found::byte_cpu);
@@ -350,7 +350,7 @@ class ProfileRank {
   const ProfileArgs& args_;
   ProfileBoard& board_;
   const sim::Costs* costs_ = nullptr;
-  bench::LinkRoom room_;  // it outlives the transport
+  bench::LinkBuffers room_;  // it outlives the transport
   std::vector<double> spread_;
 };
 

@@ -6,7 +6,6 @@
 
 #include "codec_options.h"
 #include "engine/peers/session_config.h"
-#include "engine/program/tagging.h"
 #include "link_options.h"
 #include "local_ranks.h"
 
@@ -43,17 +42,9 @@ Result<const TransportKind*> transport_of(ReplayArgs& args, bool has_link) {
   args.threads = choice->kind->open == nullptr && !has_link;
   if (!args.threads)
     if (const Status s = process_transport(args.transport, has_link, has_card); !s.ok()) return s;
+  for (std::size_t i = 0; i < choice->values.size(); ++i)
+    args.cards_may_round |= choice->kind->options[i].name == "lossy_card" && choice->values[i] == "on";
   return choice->kind;
-}
-
-// The sessions' choices, refused here if their ranks would refuse them.
-Result<Choices> choices_of(const ReplayArgs& args, const Hosts& hosts) {
-  const Result<Cover> checksum = engine::parse_checksum(args.session.checksum, engine::Authenticate::kAuto);
-  if (!checksum.ok()) return checksum.status();
-  Result<Choices> choices = engine::choices_of(args.session, args.ranks, hosts);
-  if (choices.ok() && *checksum == Cover::kHeader)
-    if (const Status s = engine::check_plain(*choices, engine::automatic(args.session)); !s.ok()) return s;
-  return choices;
 }
 
 Result<Report> replay(ReplayArgs& args) {
@@ -69,7 +60,7 @@ Result<Report> replay(ReplayArgs& args) {
   if (!hosts.ok()) return hosts.status();
   if (link->has_value() && hosts->count(args.ranks) > kMaxHosts)
     return Status(Code::kInvalid, fmt::format("--ranks: at most {} emulated hosts", kMaxHosts));
-  const Result<Choices> choices = choices_of(args, *hosts);
+  const Result<Choices> choices = engine::choices_of(args.session, args.ranks, *hosts);
   if (!choices.ok()) return choices.status();
 
   Result<RankBoard> board = open_board(args.ranks, numbers_needed(args, *model));
@@ -121,10 +112,6 @@ Run declare_replay(CLI::App& app) {
       ->check(CLI::Range(0, 64));
   app.add_option("--pacer", args->session.pacer,
                  "limit of bytes in flight: off, or window=BYTES (docs/guide/pacing.md)")
-      ->capture_default_str();
-  app.add_option(
-         "--checksum", args->session.checksum,
-         "coverage of checksums: frames, or headers, for fp32 through cards that round (card/docs/card.md)")
       ->capture_default_str();
   app.add_option("--min-values", args->session.min_values, "smaller tensors are sent uncompressed")
       ->capture_default_str();

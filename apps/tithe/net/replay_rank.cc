@@ -143,7 +143,7 @@ class ReplayRank {
   Status check_laws(Session& session, StepNumbers& numbers) {
     numbers.result_hash = XXH3_64bits(values_.data(), sizeof(float) * values_.size());
     if (args_.keeps_ledger()) TITHE_TRY(check_ledger(session, numbers));
-    if (args_.cards_may_round()) TITHE_TRY(measure_apart(numbers));
+    if (args_.cards_may_round) TITHE_TRY(measure_apart(numbers));
     return {};
   }
 
@@ -198,7 +198,7 @@ std::size_t row_of(const ReplayArgs& args, Rank rank, int step) {
 }  // namespace
 
 std::size_t numbers_needed(const ReplayArgs& args, const bench::ModelList& model) {
-  const bool shared_values = args.keeps_ledger() || args.cards_may_round();
+  const bool shared_values = args.keeps_ledger() || args.cards_may_round;
   return row_of(args, args.ranks, 0) * kRow + (shared_values ? model.values() : 0);
 }
 

@@ -79,8 +79,8 @@ bool has_ledger(const ReplayArgs& args, const FeedbackPolicy& feedback) {
 
 std::string identity_verdict(const Findings& found, const ReplayArgs& args) {
   if (found.identical) return "yes: all ranks hold the same bits after every step";
-  if (!args.cards_may_round()) return "NO: ranks hold different results";
-  return fmt::format("no, as checksum=headers allows: values differ from rank 0's by at most {:.3g}",
+  if (!args.cards_may_round) return "NO: ranks hold different results";
+  return fmt::format("no, as lossy_card=on allows: values differ from rank 0's by at most {:.3g}",
                      found.apart);
 }
 
@@ -91,7 +91,7 @@ std::string ledger_verdict(const Findings& found, const ReplayArgs& args, const 
   if (found.ledger_error == 0) return "exact: nothing was lost";
   const std::string off = fmt::format("off by at most {:.3g} of the largest value", found.ledger_error);
   if (found.ledger_error <= kRounding * (args.ranks + 2)) return off + ": within rounding, ok";
-  if (args.cards_may_round()) return off + ": the rounding of cards is lost with checksum=headers";
+  if (args.cards_may_round) return off + ": the rounding of cards is lost with lossy_card=on";
   if (feedback.kind == Feedback::kNone) return off + ": unsent values are lost with feedback=none";
   return off + ": MORE than rounding";
 }
@@ -172,12 +172,12 @@ Report report_of(const ReplayArgs& args, const bench::ModelList& model, const Ch
   const FeedbackPolicy feedback = choices.choice(kOneTensor, args.n.value_or(0)).spec.feedback;
   const bool ledger = has_ledger(args, feedback);
   report.json["identical"] = found.identical;
-  report.json["apart"] = args.cards_may_round() ? Json(found.apart) : Json(nullptr);
+  report.json["apart"] = args.cards_may_round ? Json(found.apart) : Json(nullptr);
   report.json["ledger_error"] = ledger ? Json(found.ledger_error) : Json(nullptr);
   report.json["ledger_exact"] = ledger ? Json(found.ledger_error == 0) : Json(nullptr);
   report.text += fmt::format("\nidentical   {}\nledger      {}\n", identity_verdict(found, args),
                              ledger_verdict(found, args, feedback));
-  report.failed = !found.identical && !args.cards_may_round();
+  report.failed = !found.identical && !args.cards_may_round;
   return report;
 }
 

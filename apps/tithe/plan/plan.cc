@@ -366,7 +366,7 @@ Run declare_plan(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--policy", args->policy,
-                 "the policy: timeline, secopa, dragonn, threshold:BYTES, bf16, raw (docs/guide/plan.md)")
+                 "the policy: timeline, secopa, dragonn, threshold:BYTES, bf16, fp32 (docs/guide/plan.md)")
       ->capture_default_str();
   app.add_option("--compare", args->compare, "further policies to compare with");
   app.add_option("--allow", args->allow,

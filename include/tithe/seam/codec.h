@@ -191,6 +191,8 @@ struct Traits {
   bool uncompressed = false;
   // Rounds so little that plans may use it without permission; the same holds for lossless codecs.
   bool always_allowed = false;
+  // Plans may use it between the ranks of a host: it costs little time, and loses little.
+  bool inside_hosts = false;
   // The payload is a list of indices and values (sparse/sparse.h); values without an index stay in the residual.
   // Impl::clear_sent provides the indices for momentum masking.
   bool selects = false;

@@ -4,7 +4,7 @@
 // normative.
 //
 //   whole      a frame that is truncated, extended or changed in any bit is refused (checksum over the whole frame);
-//              frames with a checksum over only the header require SessionOptions::checksum
+//              frames with a checksum over only the header require Transport::rounds_payloads()
 //   known      lengths are compared with the expected ones before a payload byte is read
 //   apart      parse_frame() reads the header, check_frame() compares it with expectations: two functions
 //   tagged     between processes a frame ends with a tag, which only ranks of its job can compute

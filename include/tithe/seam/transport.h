@@ -3,8 +3,8 @@
 // A transport moves bytes between ranks and does not depend on codecs. Each transport promises the following, and
 // tests/conformance/ checks it:
 //   in_order    between two ranks, messages on one channel arrive in the order in which they were sent
-//   in_place    a message that is cancelled, or lost with its sender, keeps its position: the matching receive
-//               completes with the message, with kCancelled, or as names_peer says, and does not take a later message
+//   in_place    a cancelled or lost message keeps its position: its receive completes with the message, kCancelled,
+//               kPeerLost or kTimeout, and never with a later message
 //   whole       a message arrives whole or not at all; a buffer that is too small for it completes with kTooSmall
 //   one_answer  every posted operation completes exactly once: done, cancelled, or with a Status that gives the reason
 //   names_peer  when a peer is gone, every operation with it completes with its rank and kPeerLost, or with kTimeout if
@@ -66,6 +66,9 @@ class Transport {
   // A key that only the ranks of this job share, new for each connection of the world; frames are tagged with it.
   // Empty if no other process can send, as with ranks that are threads of one process.
   virtual ByteView key() const { return {}; }
+  // True if network cards may round the floats of payloads in transit (card/docs/card.md): checksums and tags then
+  // cover headers only, and the session requires codec fp32. The same on all ranks.
+  virtual bool rounds_payloads() const { return false; }
 
   // Until the operation completes, the caller must not change `bytes` (send) nor read `into` (recv). Never blocks.
   virtual Status send(Rank peer, Channel channel, ByteView bytes, OpId op) = 0;

@@ -118,12 +118,13 @@ TEST_F(OnGpus, TensorsInWrongMemoryAreRefusedBeforeAnyWork) {
 }
 
 TEST_F(OnGpus, InvalidValuesOfTheOptionAreRefused) {
-  for (const char* wrong : {"", "yes", "on,least=", "on,least=0", "on,least=-1", "on,least=1k", "ON"}) {
+  for (const char* wrong :
+       {"", "yes", "on,min_values=", "on,min_values=0", "on,min_values=-1", "on,min_values=1k", "ON"}) {
     SessionOptions o = options("onebit");
     o.device = wrong;
     Ranks one(open_loop(1), o);
     EXPECT_EQ(one.open_status(0).code(), Code::kInvalid) << wrong;
-    EXPECT_TRUE(has(one.open_status(0).what(), "must be off, on, or on,least=")) << wrong;
+    EXPECT_TRUE(has(one.open_status(0).what(), "must be off, on, or on,min_values=")) << wrong;
   }
 }
 
@@ -284,7 +285,7 @@ TEST_F(OnGpus, TheCInterfaceAcceptsGpuTensorsAndUndo) {
     o.min_values = 0;
     o.lanes = 0;
     o.undo = 1;
-    o.device = "on,least=1";
+    o.device = "on,min_values=1";
     ASSERT_EQ(tithe_open_loop(1, &transport, nullptr), TITHE_OK);
     ASSERT_EQ(tithe_session_open(transport, &o, &session, nullptr), TITHE_OK);
     std::vector<float> values, left(9000);

@@ -12,17 +12,15 @@ Result<DeviceChoice> parse_device(std::string_view text) {
   if (text == "off") return choice;
   choice.on = true;
   if (text == "on") return choice;
-  constexpr std::string_view kPrefix = "on,least=";
+  constexpr std::string_view kPrefix = "on,min_values=";
   if (text.starts_with(kPrefix)) {
     const std::string_view number = text.substr(kPrefix.size());
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), choice.least);
     if (error == std::errc{} && end == number.data() + number.size() && choice.least > 0) return choice;
   }
-  return Status(
-      Code::kInvalid,
-      fmt::format(
-          "device='{}' must be off, on, or on,least=N, with N values per chunk, such as on,least=65536",
-          text));
+  return Status(Code::kInvalid, fmt::format("device='{}' must be off, on, or on,min_values=N, with N values "
+                                            "per chunk, such as on,min_values=65536",
+                                            text));
 }
 
 Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {

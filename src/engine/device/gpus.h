@@ -26,7 +26,7 @@ struct DeviceChoice {
   bool on = false;
   std::size_t least = std::size_t{1} << 16;  // the smallest chunk for which a GPU step, about 40 us, pays
 };
-// "off", "on", "on,least=65536"
+// "off", "on", "on,min_values=65536"
 Result<DeviceChoice> parse_device(std::string_view text);
 
 class Gpu {

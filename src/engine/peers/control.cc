@@ -123,10 +123,10 @@ void fields(auto& io, Card& c) {
      c.proposed_job, c.place, c.average, c.codec, c.strategy);
 }
 void fields(auto& io, Farewell& f) { io(f.code, f.blamed, f.round, f.finite, f.what); }
-void fields(auto& io, Evidence& e) { io(e.finding, e.witness, e.unheard); }
+void fields(auto& io, Evidence& e) { io(e.finding, e.witness, e.silent_peers); }
 void fields(auto& io, Echo& e) {
   FailureReport& t = e.failure_report;
-  io(e.of, e.spoke, t.finding, t.code, t.witness, t.blamed, t.round, t.finite, t.unheard);
+  io(e.of, e.reported, t.finding, t.code, t.witness, t.blamed, t.round, t.finite, t.silent_peers);
   io.text(t.what, kMaxEchoText);
 }
 void fields(auto& io, Report& r) {
@@ -238,7 +238,7 @@ Result<Control> read_control(ByteView frame, const ControlIdentity& identity, Ra
       break;
     case ControlKind::kEcho:
       fields(r, c.echo);
-      r.check(c.echo.of >= 0 && c.echo.spoke == (c.echo.failure_report.code != Code::kOk));
+      r.check(c.echo.of >= 0 && c.echo.reported == (c.echo.failure_report.code != Code::kOk));
       break;
     case ControlKind::kAsk:
     case ControlKind::kHere:

@@ -111,12 +111,12 @@ struct Farewell {
 struct Evidence {
   Finding finding{};
   Rank witness = Status::kNoPeer;
-  std::vector<Rank> unheard;
+  std::vector<Rank> silent_peers;
 };
 
 struct Echo {
   Rank of = 0;
-  bool spoke = false;  // its report is included
+  bool reported = false;  // its report is included
   FailureReport failure_report;
 };
 

@@ -26,7 +26,7 @@ struct Votes {
 };
 
 // A rank that receives nothing from any of several peers is evidence only against itself: its own link is broken.
-bool hears_nobody(const Votes& votes, Rank witness) {
+bool receives_from_none(const Votes& votes, Rank witness) {
   const std::vector<char>& accused = votes.accuses[at(witness)];
   return accused.size() > 2 &&
          static_cast<std::size_t>(std::count(accused.begin(), accused.end(), 1)) + 1 == accused.size();
@@ -39,14 +39,14 @@ Votes silent_votes(const FailureReports& reports) {
   Votes votes{std::vector<int>(world), std::vector<std::vector<char>>(world, std::vector<char>(world))};
   for (std::size_t r = 0; r < world; ++r) {
     if (!reports[r]) continue;
-    for (const Rank u : reports[r]->unheard)
+    for (const Rank u : reports[r]->silent_peers)
       if (at(u) != r) votes.accuses[r][at(u)] = 1;
     if (reports[r]->finding == Finding::kSilent && reports[r]->blamed >= 0 && reports[r]->witness >= 0 &&
         reports[r]->blamed != reports[r]->witness)
       votes.accuses[at(reports[r]->witness)][at(reports[r]->blamed)] = 1;
   }
   for (std::size_t w = 0; w < world; ++w) {
-    if (hears_nobody(votes, static_cast<Rank>(w))) {
+    if (receives_from_none(votes, static_cast<Rank>(w))) {
       ++votes.of[w];
       continue;
     }
@@ -55,7 +55,7 @@ Votes silent_votes(const FailureReports& reports) {
   return votes;
 }
 
-// The failure report of the lowest witness that found `finding` about `blamed`.
+// The failure report of the lowest witness that found `finding` about `blamed`. There must be such a report.
 const FailureReport& first(const FailureReports& reports, Finding finding, Rank blamed) {
   const FailureReport* best = nullptr;
   for (const auto& t : reports)
@@ -92,20 +92,20 @@ Rank most_frequent(const FailureReports& reports, Finding finding) {
 Status silent(Rank mine, const FailureReports& reports, const std::string& head) {
   const Votes votes = silent_votes(reports);
   const auto world = static_cast<Rank>(reports.size());
-  const auto spoke = [&](Rank r) { return reports[at(r)].has_value(); };
+  const auto reported = [&](Rank r) { return reports[at(r)].has_value(); };
   Rank blamed = 0;
   for (Rank r = 1; r < world; ++r) {
     const int more = votes.of[at(r)] - votes.of[at(blamed)];
-    if (more > 0 || (more == 0 && spoke(blamed) && !spoke(r))) blamed = r;
+    if (more > 0 || (more == 0 && reported(blamed) && !reported(r))) blamed = r;
   }
   if (votes.of[at(blamed)] == 0) return {};
-  if (hears_nobody(votes, blamed))
+  if (receives_from_none(votes, blamed))
     return {Code::kTimeout,
             fmt::format("{}rank {} receives nothing from any other rank: its own link is the likely cause",
                         head, blamed),
             blamed};
   for (Rank r = 0; r < world; ++r)  // each is silent to the other, and both have reported
-    if (spoke(r) && spoke(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
+    if (reported(r) && reported(blamed) && votes.of[at(r)] == votes.of[at(blamed)] &&
         votes.accuses[at(r)][at(blamed)] && votes.accuses[at(blamed)][at(r)])
       return {Code::kTimeout,
               fmt::format("{}rank {} and rank {} received nothing from each other for a while: the link "
@@ -119,7 +119,7 @@ Status silent(Rank mine, const FailureReports& reports, const std::string& head)
       code = t->code;
       break;
     }
-  if (world == 2 && !spoke(1 - mine))
+  if (world == 2 && !reported(1 - mine))
     why += "; with two ranks, a rank cannot distinguish the end of the other rank from a broken link";
   return {code,
           code == Code::kPeerLost
@@ -140,12 +140,12 @@ std::uint32_t failed_round(const FailureReports& reports) {
 
 bool given_up(Rank rank, const FailureReports& reports) {
   return std::any_of(reports.begin(), reports.end(), [&](const std::optional<FailureReport>& t) {
-    if (!t || (reports.size() > 2 && t->unheard.size() + 1 == reports.size()))
+    if (!t || (reports.size() > 2 && t->silent_peers.size() + 1 == reports.size()))
       return false;  // the witness receives from nobody
     if (t->blamed == rank &&
         (t->finding == Finding::kGone || t->finding == Finding::kLeft || t->finding == Finding::kSilent))
       return true;
-    return std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end();
+    return std::find(t->silent_peers.begin(), t->silent_peers.end(), rank) != t->silent_peers.end();
   });
 }
 
@@ -159,8 +159,8 @@ Status judge(Rank mine, const FailureReports& reports) {
     const FailureReport& t = first(reports, f, blamed);
     if (f == Finding::kAccused) {
       const std::string who = fmt::format("rank {}", blamed);
-      const bool says = blamed < 0 || t.what.find(who) != std::string::npos;
-      return {t.code, fmt::format("{}{}{}", head, says ? "" : who + ": ", t.what), blamed};
+      const bool names_rank = blamed < 0 || t.what.find(who) != std::string::npos;
+      return {t.code, fmt::format("{}{}{}", head, names_rank ? "" : who + ": ", t.what), blamed};
     }
     return {Code::kPeerLost, fmt::format("{}rank {} is gone ({})", head, blamed, reason(t.what, blamed)),
             blamed};

@@ -37,9 +37,9 @@ struct FailureReport {
   // The rank that found it: the sender, or the rank whose report it repeats.
   Rank witness = Status::kNoPeer;
   Rank blamed = Status::kNoPeer;
-  std::uint32_t round = 0;         // the first that the sender has not committed
-  bool finite = true;              // the sender's last committed round was finite
-  std::vector<Rank> unheard = {};  // ranks that did not answer the sender
+  std::uint32_t round = 0;              // the first that the sender has not committed
+  bool finite = true;                   // the sender's last committed round was finite
+  std::vector<Rank> silent_peers = {};  // ranks that did not answer the sender
   std::string what = {};
 };
 

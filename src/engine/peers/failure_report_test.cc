@@ -6,13 +6,13 @@
 namespace tithe::engine {
 namespace {
 
-FailureReport silent(Rank witness, Rank blamed, std::vector<Rank> unheard) {
+FailureReport silent(Rank witness, Rank blamed, std::vector<Rank> silent_peers) {
   return {.finding = Finding::kSilent,
           .code = Code::kTimeout,
           .witness = witness,
           .blamed = blamed,
           .round = 3,
-          .unheard = std::move(unheard),
+          .silent_peers = std::move(silent_peers),
           .what = "nothing was heard from it"};
 }
 

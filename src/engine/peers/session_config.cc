@@ -197,10 +197,11 @@ Status check_change(const Choices& now, const Choices& next) {
 
 Status check_plain(const Choices& choices, bool automatic) {
   const auto refused = [](std::string_view what) {
-    return Status(Code::kInvalid,
-                  fmt::format("checksum=headers is for payloads that a card may round, which only codec fp32 "
-                              "produces, and {}: use codec fp32 for all tensors, or set checksum=frames",
-                              what));
+    return Status(
+        Code::kInvalid,
+        fmt::format("the transport has lossy_card=on: cards may round payloads, which requires codec "
+                    "fp32, and {}: use codec fp32 for all tensors, or omit lossy_card",
+                    what));
   };
   if (automatic) return refused("codec auto may use other codecs");
   const std::size_t rules = choices.rules().size();

@@ -28,7 +28,7 @@ Result<Choices> choices_of(std::vector<Rule> rules, const ChoiceDefaults& defaul
 // kInvalid if a session with `now` cannot continue with `next`, because the momentum settings of the whole step
 // differ.
 Status check_change(const Choices& now, const Choices& next);
-// kInvalid unless all payloads are plain floats (codec fp32): the requirement of checksums over headers only.
+// kInvalid unless all payloads are plain floats (codec fp32): the requirement of Transport::rounds_payloads().
 // `automatic`: the codec is chosen while the job runs.
 Status check_plain(const Choices& choices, bool automatic = false);
 

@@ -16,17 +16,6 @@ Result<Authenticate> parse_authenticate(std::string_view word) {
                 fmt::format("authenticate={}: must be auto, headers or payloads", printable(word, 40)));
 }
 
-Result<Cover> parse_checksum(std::string_view word, Authenticate what) {
-  if (word == "frames") return Cover::kFrame;
-  if (word != "headers")
-    return Status(Code::kInvalid, fmt::format("checksum={}: must be frames or headers", printable(word, 40)));
-  if (what == Authenticate::kPayloads)
-    return Status(Code::kInvalid,
-                  "checksum=headers allows payloads to change in transit, and authenticate=payloads refuses "
-                  "changed payloads: set authenticate=headers, or checksum=frames");
-  return Cover::kHeader;
-}
-
 bool strangers_may_speak(const Transport& transport) {
   const TransportKind* kind = find_transport(transport.kind());
   return !transport.key().empty() && (kind == nullptr || !kind->proves);

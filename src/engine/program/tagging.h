@@ -12,14 +12,10 @@ namespace tithe::engine {
 enum class Authenticate : std::uint8_t { kAuto, kHeaders, kPayloads };
 Result<Authenticate> parse_authenticate(std::string_view word);
 
-// The part of a frame that checksums cover (SessionOptions::checksum). kInvalid for an unknown word, and if tags must
-// cover payloads that checksums do not cover.
-Result<Cover> parse_checksum(std::string_view word, Authenticate what);
-
 struct Tagging {
   bool on = false;
   Authenticate what = Authenticate::kAuto;
-  Cover checksum = Cover::kFrame;
+  Cover checksum = Cover::kFrame;  // kHeader if the transport rounds payloads
   std::size_t trailer() const { return on ? kFrameTrailerBytes : 0; }
   // The cover for a frame of n values with a payload of at most `bound` bytes; the same on all ranks.
   Cover cover(std::size_t bound, std::size_t n) const;

@@ -39,7 +39,7 @@ void ControlChannel::complete(const Completion& done) {
   if (kind != kControlRecv) return;
   if (done.status.code() == Code::kTooSmall &&
       state_.member.strangers) {  // no rank writes such a long message
-    ++state_.recorder.stats().strange;
+    ++state_.recorder.stats().messages_ignored;
     return listen(peer);
   }
   if (done.status.code() == Code::kTooSmall)
@@ -55,7 +55,7 @@ void ControlChannel::complete(const Completion& done) {
       read_control(ByteView(p.in.get(), done.bytes), identity_of(state_.member), peer, p.numbers);
   listen(peer);
   if (!control.ok() && control.status().peer() == Status::kNoPeer && state_.member.strangers) {
-    ++state_.recorder.stats().strange;  // from a stranger: ignored
+    ++state_.recorder.stats().messages_ignored;  // from a stranger: ignored
     return;
   }
   if (!control.ok()) return failures_.accuse({control.status().code(), control.status().what(), peer});

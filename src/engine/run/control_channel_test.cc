@@ -67,7 +67,8 @@ TEST(ControlChannel, a_message_that_breaks_the_protocol_is_blamed_on_its_sender)
 TEST(ControlChannel, a_farewell_between_rounds_ends_no_session) {
   testing::RunnerPartsOf ranks(2);
   std::vector<std::uint8_t> evidence(kControlBytes), farewell(kControlBytes);
-  evidence.resize(write_evidence({.finding = Finding::kLeft, .witness = 1, .unheard = {}}, {1, 2}, evidence));
+  evidence.resize(
+      write_evidence({.finding = Finding::kLeft, .witness = 1, .silent_peers = {}}, {1, 2}, evidence));
   farewell.resize(
       write_farewell({.code = Code::kCancelled, .blamed = 1, .what = "it left"}, {1, 2}, farewell));
   for (const auto& frame : {evidence, farewell})

@@ -43,7 +43,7 @@ void FailureDetector::fail(const Trouble& trouble) {
                          .witness = trouble.witness == Status::kNoPeer ? state_.member.me : trouble.witness,
                          .blamed = trouble.why.peer(),
                          .round = state_.rounds.uncommitted(),
-                         .unheard = silent_ranks(),
+                         .silent_peers = silent_ranks(),
                          .what = trouble.why.what()},
                         state_.now());
   state_.queue.drop();

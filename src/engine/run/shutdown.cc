@@ -80,26 +80,26 @@ const FailureReport* Shutdown::take_farewell(Rank peer, const Farewell& farewell
   if (!evidence) return &report;
   report.finding = evidence->finding;
   if (in_world(evidence->witness)) report.witness = evidence->witness;
-  for (const Rank r : evidence->unheard)
-    if (in_world(r) && r != peer && std::ranges::find(report.unheard, r) == report.unheard.end())
-      report.unheard.push_back(r);
+  for (const Rank r : evidence->silent_peers)
+    if (in_world(r) && r != peer && std::ranges::find(report.silent_peers, r) == report.silent_peers.end())
+      report.silent_peers.push_back(r);
   return &report;
 }
 
 bool Shutdown::take_echo(Rank peer, const Echo& echo) {
   std::optional<FailureReport>& report = reports_[static_cast<std::size_t>(echo.of)];
   if (report) return false;
-  if (echo.spoke)
+  if (echo.reported)
     report = echo.failure_report;
   else if (!receives_nothing(peer, echo.of))
     silent_pairs_.emplace_back(peer, echo.of);
-  return echo.spoke;
+  return echo.reported;
 }
 
 bool Shutdown::silent(Rank rank) const {
   const std::optional<FailureReport>& mine = report_of(member_.me);
   return mine && mine->finding == Finding::kSilent &&
-         std::find(mine->unheard.begin(), mine->unheard.end(), rank) != mine->unheard.end();
+         std::find(mine->silent_peers.begin(), mine->silent_peers.end(), rank) != mine->silent_peers.end();
 }
 
 // True if the reports say that `rank` is silent to `witness`.
@@ -108,7 +108,8 @@ bool Shutdown::receives_nothing(Rank witness, Rank rank) const {
   if (t && t->witness == witness && t->blamed == rank &&
       (t->finding == Finding::kGone || t->finding == Finding::kSilent))
     return true;
-  if (t && std::find(t->unheard.begin(), t->unheard.end(), rank) != t->unheard.end()) return true;
+  if (t && std::find(t->silent_peers.begin(), t->silent_peers.end(), rank) != t->silent_peers.end())
+    return true;
   return std::find(silent_pairs_.begin(), silent_pairs_.end(), Pair(witness, rank)) != silent_pairs_.end();
 }
 
@@ -121,11 +122,11 @@ void Shutdown::relay(Transport& transport, const std::vector<Peer>& peers) {
       if (to == member_.me || to == of || gone(to) || direct_[static_cast<std::size_t>(to)] == 0 ||
           std::find(relayed_.begin(), relayed_.end(), Pair(of, to)) != relayed_.end())
         continue;
-      Echo echo{.of = of, .spoke = direct_[static_cast<std::size_t>(of)] != 0, .failure_report = {}};
+      Echo echo{.of = of, .reported = direct_[static_cast<std::size_t>(of)] != 0, .failure_report = {}};
       // A report is relayed to ranks that receive nothing from its author. The loss of a rank without a report is
       // relayed once, unless this rank's own report contains it. A rank that is not gone may still report.
-      if (echo.spoke ? !receives_nothing(to, of) : !gone(of) || receives_nothing(member_.me, of)) continue;
-      if (echo.spoke) echo.failure_report = *report_of(of);
+      if (echo.reported ? !receives_nothing(to, of) : !gone(of) || receives_nothing(member_.me, of)) continue;
+      if (echo.reported) echo.failure_report = *report_of(of);
       relayed_.emplace_back(of, to);
       const Bytes room(echoes_.emplace_back(make_arena(kControlBytes)).get(), kControlBytes);
       const ByteView frame = room.first(write_echo(echo, identity_of(member_), room));
@@ -142,12 +143,12 @@ void Shutdown::send_report(Transport& transport, const std::vector<Peer>& peers,
   if (t.finding == Finding::kSilent && t.blamed == member_.me && t.witness != member_.me &&
       !silent(t.witness)) {
     const Peer& witness = peers[static_cast<std::size_t>(t.witness)];
-    if (!witness.gone && now - witness.last_message >= timeout_ / 2) t.unheard.push_back(t.witness);
+    if (!witness.gone && now - witness.last_message >= timeout_ / 2) t.silent_peers.push_back(t.witness);
   }
   const ControlIdentity identity = identity_of(member_);
   const Bytes room(frames_.get(), 2 * kControlBytes);
   const ByteView evidence =
-      room.first(write_evidence({t.finding, t.witness, t.unheard}, identity, room.first(kControlBytes)));
+      room.first(write_evidence({t.finding, t.witness, t.silent_peers}, identity, room.first(kControlBytes)));
   const Bytes rest = room.subspan(kControlBytes);
   const ByteView farewell =
       rest.first(write_farewell({t.code, t.blamed, uncommitted, finite, t.what}, identity, rest));
@@ -165,7 +166,7 @@ bool Shutdown::needs_no_report(Rank rank, const std::vector<Peer>& peers) const 
   const FailureReport& mine = *report_of(member_.me);
   const auto receives = [&](Rank r) {
     return (mine.witness != member_.me || mine.blamed != r) &&
-           std::find(mine.unheard.begin(), mine.unheard.end(), r) == mine.unheard.end();
+           std::find(mine.silent_peers.begin(), mine.silent_peers.end(), r) == mine.silent_peers.end();
   };
   if (rank == member_.me || report_of(rank)) return true;
   // If the rank is silent to others but not to this rank, its report matters: they may be silent to it too.

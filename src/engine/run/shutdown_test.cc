@@ -13,13 +13,13 @@ using std::chrono::milliseconds;
 TEST(Shutdown, the_first_farewell_of_a_rank_and_its_evidence_make_its_report) {
   testing::RunnerPartsOf ranks(3);
   Shutdown& shutdown = ranks[0].state.shutdown;
-  const Evidence evidence{.finding = Finding::kSilent, .witness = 7, .unheard = {2, 2, 9, 1}};
+  const Evidence evidence{.finding = Finding::kSilent, .witness = 7, .silent_peers = {2, 2, 9, 1}};
   const Farewell farewell{.code = Code::kTimeout, .blamed = 2, .round = 4, .what = "it sent nothing"};
   const FailureReport* report = shutdown.take_farewell(1, farewell, evidence);
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(report->finding, Finding::kSilent);
   EXPECT_EQ(report->witness, 1) << "rank 7 does not exist";
-  EXPECT_EQ(report->unheard, std::vector<Rank>{2}) << "once, of this world, and not itself";
+  EXPECT_EQ(report->silent_peers, std::vector<Rank>{2}) << "once, of this world, and not itself";
   EXPECT_EQ(shutdown.take_farewell(1, farewell, evidence), nullptr);
   EXPECT_EQ(shutdown.take_farewell(2, farewell, std::nullopt)->finding, Finding::kAccused);
 }

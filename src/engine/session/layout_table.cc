@@ -184,7 +184,7 @@ std::vector<TensorState*> LayoutTable::move_states(LayoutEntry& entry, Unit& to)
     const std::size_t old = lay[now[i].index];
     TensorState& state = *(kept[i] = entry.kept[old]);
     // False: the state is in another layout, or in none.
-    const bool counts = state.in == &from.feedback();
+    const bool counts = state.owner == &from.feedback();
     const bool came = to.feedback().take_over(now[i].slice(), from.feedback(), was[old].slice(), counts);
     if (counts && came)
       state.finish_move(to.feedback(), now[i].slice());
@@ -213,7 +213,7 @@ LayoutTable::Committed LayoutTable::commit(bool finite, bool for_good) {
 void LayoutTable::spend(bool sent) {
   for (LayoutEntry* e : last_) {
     if (sent) e->unit().feedback().spend();
-    for (TensorState* kept : e->kept) kept->spend();
+    for (TensorState* kept : e->kept) kept->release_replaced();
     if (auto spent = e->unit().feedback().take_spent(); !spent.empty())
       runner_.run_in_background([freed = std::move(spent)] {});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of headers only (SessionOptions::checksum): the error bounds if payloads are rounded in transit, and the
-// refused options.
+// Checksums of headers only (Transport::rounds_payloads()): the error bounds if payloads are rounded in transit, and
+// the refused options.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,10 +23,21 @@ constexpr std::size_t kValues = 30'000;
 constexpr float kUnit = 1.0F / 1024;  // the error of the card is less than this for values below 1
 const Secret kKey{7};
 
-// A network card that rounds: it truncates the sent floats below 1 to multiples of kUnit, and changes nothing else.
-class Rounding final : public testing::ForwardingTransport {
+// A transport that declares that cards may round payloads.
+class Lossy : public testing::ForwardingTransport {
  public:
-  using ForwardingTransport::ForwardingTransport;
+  explicit Lossy(std::unique_ptr<Transport> inner, bool declared = true)
+      : ForwardingTransport(std::move(inner)), declared_(declared) {}
+  bool rounds_payloads() const final { return declared_; }
+
+ private:
+  const bool declared_;
+};
+
+// A network card that rounds: it truncates the sent floats below 1 to multiples of kUnit, and changes nothing else.
+class Rounding final : public Lossy {
+ public:
+  using Lossy::Lossy;
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override {
     if (channel == 0) return inner_->send(peer, channel, bytes, op);
     std::vector<std::uint8_t>& frame = sent_.emplace_back(bytes.begin(), bytes.end());
@@ -41,9 +52,10 @@ class Rounding final : public testing::ForwardingTransport {
   std::deque<std::vector<std::uint8_t>> sent_;
 };
 
-std::vector<std::unique_ptr<Transport>> rounded(int world, ByteView key = {}) {
+template <class T>
+std::vector<std::unique_ptr<Transport>> wrapped(int world, ByteView key = {}, bool declared = true) {
   auto all = open_loop(world, key);
-  for (auto& one : all) one = std::make_unique<Rounding>(std::move(one));
+  for (auto& one : all) one = std::make_unique<T>(std::move(one), declared);
   return all;
 }
 
@@ -51,8 +63,7 @@ SessionOptions options(std::string strategy = "ring") {
   return {.codec = "fp32",
           .strategy = std::move(strategy),
           .average = false,
-          .timeout = std::chrono::milliseconds(10'000),
-          .checksum = "headers"};
+          .timeout = std::chrono::milliseconds(10'000)};
 }
 
 float gradient(Rank r, std::size_t i) {
@@ -75,7 +86,7 @@ TEST(SessionChecksum, rounded_on_the_way_sums_are_within_a_unit_of_each_hop) {
     for (const ByteView key : {ByteView{}, ByteView(kKey)}) {
       SCOPED_TRACE(strategy);
       std::vector<std::vector<float>> results(kWorld);
-      Ranks ranks(rounded(kWorld, key), options(strategy));
+      Ranks ranks(wrapped<Rounding>(kWorld, key), options(strategy));
       ranks.each([&](Rank r) {
         for (int k = 0; k < 2; ++k) {
           const Status s = round(ranks[r], results[static_cast<std::size_t>(r)]);
@@ -101,9 +112,8 @@ TEST(SessionChecksum, rounded_on_the_way_sums_are_within_a_unit_of_each_hop) {
 TEST(SessionChecksum, by_default_a_payload_that_was_rounded_ends_the_job) {
   for (const ByteView key : {ByteView{}, ByteView(kKey)}) {
     SessionOptions o = options();
-    o.checksum = SessionOptions{}.checksum;
     o.authenticate = "headers";  // otherwise the tag of a small frame detects it first
-    Ranks ranks(rounded(2, key), o);
+    Ranks ranks(wrapped<Rounding>(2, key, false), o);
     std::vector<Status> ends(2);
     ranks.each([&](Rank r) {
       std::vector<float> values;
@@ -123,11 +133,9 @@ TEST(SessionChecksum, without_rounding_the_bits_are_those_of_the_default) {
   for (const char* strategy : {"ring", "server", "gather"}) {
     std::vector<std::vector<float>> both[2];
     for (const bool whole : {false, true}) {
-      SessionOptions o = options(strategy);
-      if (whole) o.checksum = "frames";
       auto& results = both[whole ? 1 : 0];
       results.resize(3);
-      Ranks ranks(open_loop(3, kKey), o);
+      Ranks ranks(wrapped<Lossy>(3, kKey, !whole), options(strategy));
       ranks.each([&](Rank r) {
         const Status s = round(ranks[r], results[static_cast<std::size_t>(r)]);
         ASSERT_TRUE(s.ok()) << s.what();
@@ -139,9 +147,9 @@ TEST(SessionChecksum, without_rounding_the_bits_are_those_of_the_default) {
 }
 
 TEST(SessionChecksum, ranks_that_differ_in_it_are_named) {
-  Ranks ranks(open_loop(2), options(), [](Rank r, SessionOptions& mine) {
-    if (r == 1) mine.checksum = "frames";
-  });
+  auto transports = open_loop(2);
+  transports[0] = std::make_unique<Lossy>(std::move(transports[0]));
+  Ranks ranks(std::move(transports), options());
   ranks.each([&](Rank r) {
     std::vector<float> values;
     const Status s = round(ranks[r], values);
@@ -156,11 +164,10 @@ TEST(SessionChecksum, of_headers_is_refused_where_payloads_are_no_plain_floats) 
   const auto refused = [](auto change, std::string_view why) {
     SessionOptions o = options("server");
     change(o);
-    const Status s = Session::open(std::move(open_loop(1)[0]), o).status();
+    const Status s = Session::open(std::move(wrapped<Lossy>(1)[0]), o).status();
     EXPECT_EQ(s.code(), Code::kInvalid) << why;
     EXPECT_NE(s.what().find(why), std::string::npos) << s.what();
   };
-  refused([](SessionOptions& o) { o.checksum = "none"; }, "must be frames or headers");
   refused([](SessionOptions& o) { o.codec = "bf16"; }, "the codec is bf16: use codec fp32");
   refused([](SessionOptions& o) { o.codec = SessionOptions{}.codec; }, "use codec fp32");
   refused([](SessionOptions& o) { o.codec = "auto"; }, "codec auto");
@@ -170,18 +177,18 @@ TEST(SessionChecksum, of_headers_is_refused_where_payloads_are_no_plain_floats) 
   refused([](SessionOptions& o) { o.authenticate = "payloads"; }, "authenticate=headers");
   SessionOptions whole = options();
   whole.choices = R"({"a": {"strategy": "hosts", "inside": "fp32"}})";
-  EXPECT_TRUE(Session::open(std::move(open_loop(1)[0]), whole).ok());
+  EXPECT_TRUE(Session::open(std::move(wrapped<Lossy>(1)[0]), whole).ok());
 }
 
 TEST(SessionChecksum, of_headers_keeps_other_codecs_from_being_proposed) {
-  Ranks ranks(open_loop(2), options());
+  Ranks ranks(wrapped<Lossy>(2), options());
   ranks.each([&](Rank r) {
     std::vector<float> values;
     ASSERT_TRUE(round(ranks[r], values).ok());
   });
   const Status s = ranks[0].propose(R"({"a": "bf16"})");
   EXPECT_EQ(s.code(), Code::kInvalid);
-  EXPECT_NE(s.what().find("checksum=headers"), std::string::npos) << s.what();
+  EXPECT_NE(s.what().find("lossy_card=on"), std::string::npos) << s.what();
   EXPECT_TRUE(ranks[0].propose(R"({"a": {"strategy": "server"}})").ok());
 }
 

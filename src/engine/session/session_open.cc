@@ -35,9 +35,15 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
   if (!schedule.ok()) return schedule.status();
   const Result<Authenticate> authenticate = parse_authenticate(options.authenticate);
   if (!authenticate.ok()) return authenticate.status();
-  const Result<Cover> checksum = parse_checksum(options.checksum, *authenticate);
-  if (!checksum.ok()) return checksum.status();
-  if (*checksum == Cover::kHeader) TITHE_TRY(check_plain(*choices, automatic(options)));
+  const Cover checksum = transport->rounds_payloads() ? Cover::kHeader : Cover::kFrame;
+  if (checksum == Cover::kHeader) {
+    if (*authenticate == Authenticate::kPayloads)
+      return Status(Code::kInvalid,
+                    "the transport has lossy_card=on, which allows payloads to change in transit, and "
+                    "authenticate=payloads refuses changed payloads: set authenticate=headers, or omit "
+                    "lossy_card");
+    TITHE_TRY(check_plain(*choices, automatic(options)));
+  }
   const Result<DeviceChoice> device = parse_device(options.device);
   if (!device.ok()) return device.status();
   const Result<Pacing> pacing = parse_pacing(options.pacer);
@@ -68,7 +74,7 @@ Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> tr
                            .link_given = !options.link.empty(),
                            .choices = std::move(*choices),
                            .schedule = *schedule,
-                           .tagging = {.what = *authenticate, .checksum = *checksum},
+                           .tagging = {.what = *authenticate, .checksum = checksum},
                            .device = *device,
                            .pacing = *pacing,
                            .trace = std::move(trace),

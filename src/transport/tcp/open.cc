@@ -7,6 +7,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "base/text.h"
 #include "transport/interfaces.h"
 #include "transport/link_rate.h"
 #include "transport/long_messages.h"
@@ -28,6 +29,8 @@ constexpr TransportOption kOptions[] = {
     {"tos", "0", "type of service of the packets of data connections, e.g. 0x28"},
     {"trust", "", "networks in which this rank may listen, e.g. 10.0.0.0/8; empty: loopback only"},
     {"tls", "", "a folder of certificates (tithe keys new): all traffic is encrypted, in any network"},
+    {"lossy_card", "off",
+     "on: network cards may round floats in transit, so checksums cover headers only (card/docs/card.md)"},
 };
 constexpr std::string_view kExamples[] = {"tcp", "tcp:streams=4,tos=0x28"};
 
@@ -59,6 +62,10 @@ Result<Options> options_of(Rank rank, std::span<const std::string> values) {
     if (!credentials.ok()) return credentials.status();
     options.credentials = std::move(*credentials);
   }
+  if (values[4] != "on" && values[4] != "off")
+    return Status(Code::kInvalid,
+                  fmt::format("tcp: got lossy_card={}; must be on or off", printable(values[4], 40)));
+  options.lossy_card = values[4] == "on";
   return options;
 }
 

@@ -33,8 +33,8 @@ TEST(TcpStreams, messages_arrive_whole_over_a_high_latency_link) {
   EXPECT_EQ(got, sent);
 }
 
-// `tithe replay --card lossy --checksum headers` lost values: limits on bytes in flight can be odd numbers, so writes
-// ended within a float, and a card rounded the later packets at wrong positions.
+// `tithe replay --card lossy --transport tcp:lossy_card=on` lost values: limits on bytes in flight can be odd
+// numbers, so writes ended within a float, and a card rounded the later packets at wrong positions.
 TEST(TcpStreams, whole_units_remain_after_a_write) {
   for (const std::size_t left : {std::size_t{32}, std::size_t{96}, std::size_t{4096}, std::size_t{262'144}})
     for (std::size_t free = 0; free <= left + 40; free += left < 1000 ? 1 : 37) {

@@ -363,7 +363,7 @@ void TcpTransport::check_silence(Clock::time_point now) {
   if (now < silence_checked_at_ + kLongestNap) return;
   silence_checked_at_ = now;
   for (Peer& p : peers_)
-    if (p.control && p.error.ok() && unheard(p.control->socket()) > silence_)
+    if (p.control && p.error.ok() && silent_for(p.control->socket()) > silence_)
       break_off(p, {Code::kTimeout, fmt::format("its machine sent nothing for {:.3g} s",
                                                 std::chrono::duration<double>(silence_).count())});
 }

@@ -50,6 +50,7 @@ struct Options {
   int tos = 0;          // IP type of service of data connections
   Networks trust = {};  // networks in which to listen in addition to the loopback
   std::shared_ptr<const Credentials> credentials = nullptr;  // for TLS; nullptr: connections are plain
+  bool lossy_card = false;                                   // Transport::rounds_payloads()
 };
 
 class TcpTransport final : public Transport {
@@ -75,6 +76,7 @@ class TcpTransport final : public Transport {
   std::uint64_t link_rate() const override { return link_rate_; }
   CoresHere cores() const override { return cores_; }
   ByteView key() const override { return job_.key; }
+  bool rounds_payloads() const override { return options_.lossy_card; }
   Status send(Rank peer, Channel channel, ByteView bytes, OpId op) override;
   Status recv(Rank peer, Channel channel, Bytes into, OpId op) override;
   std::size_t poll(std::span<Completion> out, std::chrono::nanoseconds wait) override;

@@ -210,7 +210,7 @@ void set_tos(int socket, int tos) {
   set(socket, IPPROTO_IPV6, IPV6_TCLASS, tos);
 }
 
-std::chrono::milliseconds unheard(int socket) {
+std::chrono::milliseconds silent_for(int socket) {
   const tcp_info info = info_of(socket);
   return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }

@@ -85,7 +85,7 @@ Status connected(int socket);
 void keep_alive(int socket, std::chrono::milliseconds silence);
 void set_tos(int socket, int tos);
 // The time since the last byte or acknowledgement from the other end's kernel.
-std::chrono::milliseconds unheard(int socket);
+std::chrono::milliseconds silent_for(int socket);
 // Bytes in flight: sent and not acknowledged.
 std::size_t bytes_in_flight(int socket);
 // The round trip time and the retransmissions; `bytes_in_flight` and `idle` are not set.

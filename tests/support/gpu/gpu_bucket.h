@@ -76,7 +76,7 @@ class OnGpus : public GpuTest {
             .part_values = 4000,
             .timeout = std::chrono::seconds(900),
             .seed = 5,
-            .device = "on,least=1"};
+            .device = "on,min_values=1"};
   }
 };
 

@@ -16,7 +16,7 @@ from tithe.torch._common.state_fit import NAMES_CURE, SavedParameter, memory_ord
 
 NO_WALK = -1  # torch's number for "no backward pass"
 _SHARED = ("strategy", "choices", "link", "hosts", "servers", "schedule", "average", "min_values", "part_values",
-           "seed", "run", "checksum")  # fmt: skip
+           "seed", "run")  # fmt: skip
 _SAMPLE = 1024  # values of a parameter that its fingerprint covers
 
 
@@ -173,7 +173,7 @@ class ParameterKeys:
             return self.known[id(parameter)][0]
         if self.names:
             if id(parameter) not in self.names:
-                raise ValueError(two_models("a parameter is none of those that the State was given"))
+                raise ValueError(two_models("a parameter is not a parameter of this State"))
             key = self.names[id(parameter)][0]
         elif self.whole:
             raise ValueError(two_models("a parameter was not there in the first step"))

@@ -54,7 +54,7 @@ def check_rank(saved: Mapping[str, Any], rank: int, world: int, any_rank: bool) 
     if saved["world"] != world:
         raise ValueError(
             f"the state was saved by {saved['world']} ranks and this job has {world}: "
-            f"start {saved['world']} ranks, or start without the state (what was unsent is then lost)"
+            f"start {saved['world']} ranks, or start without the state (the residuals are then lost)"
         )
     if saved["rank"] != rank and not any_rank:
         raise ValueError(
@@ -100,9 +100,9 @@ def check_parameters(
 def log_differences(lacks: Sequence[str], keeps: Sequence[str]) -> None:
     """Logs a line for each list of check_parameters()."""
     if lacks:
-        _log.warning("the loaded state has nothing of %s: nothing of theirs is unsent", some(lacks))
+        _log.warning("the loaded state has no residuals of %s: they begin empty", some(lacks))
     if keeps:
-        _log.warning("what the loaded state has of %s is kept until they train again", some(keeps))
+        _log.warning("the loaded residuals of %s are kept until they train again", some(keeps))
 
 
 def same_order(entry: SavedParameter, parameter: torch.Tensor) -> bool:

@@ -5,16 +5,13 @@ exchange."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tithe import _core
 from tithe.torch._device.route import HostExchange
 from tithe.torch._hook.parameter_views import ParameterViews
-
-if TYPE_CHECKING:
-    from tithe.torch._hook.running_session import RunningSession
 
 SideTensors = tuple[_core.Layout | None, torch.Tensor, HostExchange | None]
 Average = Callable[[_core.Layout | None, torch.Tensor, HostExchange | None], None]
@@ -59,8 +56,8 @@ class OptimizerAdapter:
         seen = [(name + self.suffix, self.views.view_of(number)) for number, (name, _) in self.names.items()]
         return [(key, view) for key, view in seen if view.numel() > 0]
 
-    def opened(self, running: RunningSession) -> None:
-        """Called after the State has connected."""
+    def opened(self, running: Any) -> None:
+        """Called after the State has connected, with its RunningSession."""
 
     def side_tensors(self) -> SideTensors | None:
         """Returns tensors to average beside the gradients, in place. Called at the first bucket of a round. Must be

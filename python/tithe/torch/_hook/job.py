@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd.profiler import record_function
@@ -16,9 +15,7 @@ from tithe import _core
 from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.round_groups import RoundGroups, Split
-
-if TYPE_CHECKING:
-    from tithe.torch._hook.weights import RoundWeight
+from tithe.torch._hook.weights import RoundWeight
 
 _POLL_SECONDS = 0.1  # between two checks for Ctrl-C
 
@@ -135,6 +132,18 @@ class Job:
         if self.error is not None:
             raise self.error
         return self.result
+
+
+class WeightJob(Job):
+    """The exchange of weights. It precedes the buckets of its round on the thread that hands them over."""
+
+    __slots__ = ()
+
+    def __init__(self, number: int, weight: RoundWeight) -> None:
+        super().__init__(number, None, BucketRoute(torch.empty(0)), weight=weight)
+
+    def sync(self, session: _core.Session) -> None:
+        self.weight.exchange(session)
 
 
 def _main_thread_waits() -> bool:

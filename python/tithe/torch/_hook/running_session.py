@@ -19,12 +19,12 @@ from tithe.torch._device.device import check_device, cuda_stream, device_of
 from tithe.torch._device.route import BucketRoute, DeviceRoute, HostExchange, LossScale, PinnedRoute
 from tithe.torch._hook.adapter import OptimizerAdapter
 from tithe.torch._hook.backward_times import BackwardTimes
-from tithe.torch._hook.job import Job
+from tithe.torch._hook.job import Job, WeightJob
 from tithe.torch._hook.reducer import Reducer, backward_is_running, in_backward
 from tithe.torch._hook.report import Report
 from tithe.torch._hook.round_groups import RoundGroups, Split
 from tithe.torch._hook.session_end import clear_frames, end_session, left
-from tithe.torch._hook.weights import RoundWeight, WeightJob
+from tithe.torch._hook.weights import RoundWeight
 from tithe.torch._hook.workers import BackwardEnded, Barrier, WorkerPool
 
 _GONE = ("peer_lost", "timeout", "cancelled")  # codes of errors after which the ranks do not connect again

@@ -111,8 +111,8 @@ class Saved(Figures):
             check_rank(state, rank, world, any_rank=is_lossless(self.codec, self._choices()))
         elif "optimizer" in state:
             raise ValueError(
-                f"the state was saved by {len(state['sessions'])} ranks, and this job has {world}: what an optimizer "
-                "keeps on each rank does not go on in another number of ranks; start as many, or without optimizer="
+                f"the state was saved by {len(state['sessions'])} ranks, and this job has {world}: the optimizer's "
+                "state of each rank cannot continue with another number of ranks; start as many, or without optimizer="
             )
         if not self._no_residuals(state):
             missing, unused = check_parameters(state["parameters"], self._names)

@@ -37,7 +37,7 @@ from tithe.torch._hook.weights import WEIGHTS, check_weight, weight_of
 
 _log = logging.getLogger("tithe.torch")
 
-DEFAULT = _core.Options()  # the defaults of include/tithe/session.h
+DEFAULT = _core.Options()  # the defaults of include/tithe/options.def
 
 
 class _Slots(Steps):
@@ -71,7 +71,7 @@ class State(_Slots):
     groups: "round" sends the tensors in groups once per step, with the last bucket, instead of with each bucket
     (docs/guide/choices.md, "Groups"). The same on all ranks.
     options: link, hosts, lanes, average, min_values, part_values, timeout, patience (seconds), seed, run,
-    force_reference, authenticate, checksum, pacer, device, trace, measure, transport (see tithe.Session).
+    force_reference, authenticate, pacer, device, trace, measure, transport (see tithe.Session).
 
     The first use connects the ranks, and is collective over the group. A wrong setting raises ValueError. A State that
     is collected before its first use gives a RuntimeWarning.

@@ -54,7 +54,7 @@ class Steps(Saved):
         """
         if self.weight is None:
             raise ValueError(
-                "skip() needs attach(model, weight=...), by which the ranks tell each other before a round who takes "
+                "skip() needs attach(model, weight=...), by which the ranks agree before a round which of them take "
                 "part: give all ranks weight=lambda: 1 if their gradients count alike"
             )
         if in_backward():

@@ -23,8 +23,6 @@ from typing import Any
 import torch
 
 from tithe import _core
-from tithe.torch._device.route import BucketRoute
-from tithe.torch._hook.job import Job
 
 RULES = {"* (step)": "fp32"}  # for the keys of the exchanged weights
 WEIGHTS = "weights (step)"
@@ -54,7 +52,7 @@ def check_weight(weight: Any, codec: str, options: Mapping[str, Any]) -> None:
     if not callable(weight):
         raise ValueError(f"weight={weight!r}: must be a function, since the weight is another in each step")
     if options.get("device", "off") != "off":
-        raise ValueError("weight= needs device='off': a bucket that stays on its GPU is encoded as it is")
+        raise ValueError("weight= needs device='off': on a GPU the bucket is encoded without weights")
     if "without=" in str(options.get("stragglers", "")):
         raise ValueError("weight= needs all ranks in every round: leave without= out of stragglers=")
     if _core.is_auto(codec) and "min_values" in options:
@@ -107,15 +105,3 @@ class RoundWeight:
         session.wait(session.sync_at(_side(_VOID, 1), void))
         session.commit()
         return void.item() > 0
-
-
-class WeightJob(Job):
-    """The exchange of weights. It precedes the buckets of its round on the thread that hands them over."""
-
-    __slots__ = ()
-
-    def __init__(self, number: int, weight: RoundWeight) -> None:
-        super().__init__(number, None, BucketRoute(torch.empty(0)), weight=weight)
-
-    def sync(self, session: _core.Session) -> None:
-        self.weight.exchange(session)

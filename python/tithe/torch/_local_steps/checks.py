@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tithe import _core
-from tithe._choices import choices_text
+from tithe._choices import choices_text, rules_of
 from tithe._exchange import error
 from tithe._session import Session
 from tithe.torch._common.checks import DTYPES, some
@@ -101,7 +101,7 @@ def check_loaded(
     if state["world"] != session.world:
         raise ValueError(
             f"the state was saved by {state['world']} ranks and this job has {session.world}: start as many, or begin "
-            "anew from its outer parameters, state['outer'], which are the same on all ranks; what was unsent is "
+            "anew from its outer parameters, state['outer'], which are the same on all ranks; the residuals are "
             "then lost"
         )
     if state["rank"] != session.rank:
@@ -132,7 +132,7 @@ def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> Non
             raise ValueError(f"LocalSteps takes no {name}=: {why}")
     if _core.is_auto(codec):
         raise ValueError(f"codec={codec!r} measures and plans for every step: name a codec, such as 'eden'")
-    rules = rules_of(options.get("choices"))
+    rules = rules_of(choices_text(options.get("choices")))
     for text in [codec, *(str(rule.get("codec", "")) for rule in rules)]:
         if "feedback=momentum" in text:
             raise ValueError(f"codec {text!r} has momentum: here it is the outer optimizer's, outer='nesterov'")
@@ -146,34 +146,13 @@ def check_options(codec: str, options: Mapping[str, Any], fragments: int) -> Non
         )
 
 
-def rules_of(choices: Any) -> list[dict[str, Any]]:
-    """Returns the rules of choices, in the long form."""
-    text = choices_text(choices)
-    if not text:
-        return []
-    try:
-        given = json.loads(text)
-    except ValueError:
-        return []  # the session refuses these choices later
-    if not isinstance(given, dict):
-        return []
-    if "rules" in given:
-        return [dict(rule) for rule in given["rules"] if isinstance(rule, dict)]
-    size = ("<", ">")
-    return [
-        {("size" if takes.lstrip().startswith(size) else "match"): takes}
-        | (dict(gets) if isinstance(gets, dict) else {"codec": gets})
-        for takes, gets in given.items()
-    ]
-
-
 def with_ours(choices: Any) -> str:
     """Returns the choices, preceded by a rule that sends everything except parameters uncompressed."""
     text = choices_text(choices)
     ours = {"match": f"{RESERVED_KEYS}*", "codec": "fp32", "why": "LocalSteps' own"}
     given = json.loads(text) if text else {}
     rest = given if "rules" in given else {"version": 1}
-    return json.dumps({**rest, "rules": [ours, *rules_of(choices)]})
+    return json.dumps({**rest, "rules": [ours, *rules_of(text)]})
 
 
 def trained_parameters(model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> Named:
@@ -208,8 +187,8 @@ def check_unchanged(known: Mapping[str, int], now: Named) -> None:
     new = [name for name in ids if name not in known]
     what = f"{some(gone)} no longer there" if gone else f"{some(new)} new" if new else "other tensors under old names"
     raise ValueError(
-        f"the parameters that the optimizer moves have changed ({what}): LocalSteps exchanges those that were there "
-        "when it was entered. Leave it, and make another after the change, on all ranks"
+        f"the parameters that the optimizer moves have changed ({what}): LocalSteps exchanges the parameters that "
+        "existed when it was entered. Leave it, and make another after the change, on all ranks"
     )
 
 

@@ -120,8 +120,8 @@ class LocalSteps:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         if self._ddp is not None and self._settings.start_codec != "fp32":
             raise ValueError(
-                "start_codec= beside a DistributedDataParallel: its dense start is its own, so say there what its "
-                "gradients travel by, tithe.torch.attach(model, codec=...)"
+                "start_codec= beside a DistributedDataParallel: it exchanges the gradients of the dense start, so "
+                "give it their codec: tithe.torch.attach(model, codec=...)"
             )
         self._parameters()  # raises the errors of wrong parameters before open()
         self._windows: Windows | None = None
@@ -353,7 +353,7 @@ class LocalSteps:
         """Returns this rank's residual of a parameter's weighted drift, float32, in the parameter's shape."""
         unsent = self._running().residual(parameter)
         if unsent is None:
-            raise ValueError("the parameter is none of those that are exchanged")
+            raise ValueError("the parameter is not a parameter of this LocalSteps")
         return unsent
 
     def stats(self) -> dict[str, Any]:

@@ -169,8 +169,8 @@ class Windows:
                     del optimizer.state[parameter]
                     begun_anew += 1
         _log.warning(
-            "rank %d: what it moved is not finite, so its window of exchange %d is lost; it goes on from the outer "
-            "parameters, with the optimizer's state of %d parameters begun anew",
+            "rank %d: its change of the weights is not finite, so its window of exchange %d is lost; it goes on from "
+            "the outer parameters, with the optimizer's state of %d parameters begun anew",
             self.session.rank, self._begun, begun_anew,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from tithe import _core
-from tithe._choices import add_rules, is_lossless
+from tithe._choices import add_rules, is_lossless, rules_of
 from tithe._studied import DEFAULTS, OWN, STUDIED
 from tithe.torch._common.checks import some
 from tithe.torch._hook.adapter import OptimizerAdapter, parameters_of
@@ -230,7 +230,7 @@ def warn(optimizer: torch.optim.Optimizer, codec: str, choices: str) -> None:
     """Warns once, with the cure, if training with a codec is known to be worse than fp32 under the optimizer."""
     kind, (column, cure) = type(optimizer).__name__, _column(optimizer)
     if column is None:
-        _log.info("optimizer %s: its gradients are compressed, and it is left as it is", kind)
+        _log.info("optimizer %s: its gradients are compressed; the optimizer is unchanged", kind)
     if _core.is_auto(codec):
         return
     for each in dict.fromkeys([codec, *_codecs_in(choices)]):
@@ -257,15 +257,11 @@ def _refusal(column: str | None, codec: str) -> str:
 
 
 def _codecs_in(choices: str) -> list[str]:
-    """Returns the codecs of rules for gradients, in either form. Wrong choices are refused elsewhere."""
+    """Returns the codecs of rules for gradients. Wrong choices are refused elsewhere."""
     try:
-        given = json.loads(choices) if choices else {}
-        long = isinstance(given.get("rules"), list)
-        rules = [(rule.get("match", ""), rule) for rule in given["rules"]] if long else given.items()
-        rules = [rule for match, rule in rules if UPDATE.strip() not in match]
-        named = [rule if isinstance(rule, str) else rule.get("codec", "") for rule in rules]
-        return [_core.check_codec(codec) for codec in named if codec]
-    except (AttributeError, TypeError, ValueError):
+        rules = [rule for rule in rules_of(choices) if UPDATE.strip() not in rule.get("match", "")]
+        return [_core.check_codec(rule["codec"]) for rule in rules if rule.get("codec")]
+    except (TypeError, ValueError):
         return []
 
 

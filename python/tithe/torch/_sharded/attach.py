@@ -116,7 +116,7 @@ class ShardedState(PartState):
             if (found := group.find(parameter)) is not None:
                 whole = super().residual(found)
                 return whole[tuple(slice(n) for n in parameter.to_local().shape)]
-        raise ValueError("the parameter is none of those that are averaged between replicas")
+        raise ValueError("the parameter is not a parameter of this State")
 
     def _whole_state(self) -> dict[str, Any]:
         for group in self._groups:
@@ -177,7 +177,7 @@ def attach_sharded(
         if theirs != of_ranks[0]:
             raise ValueError(
                 f"replicas= holds ranks with different shards ({of_ranks[0].decode()} on its rank 0, {theirs.decode()} "
-                f"on its rank {rank}): give each rank the group of those that hold the same shard"
+                f"on its rank {rank}): give each rank the group of ranks that hold the same shard"
             )
     state.open()
     return state

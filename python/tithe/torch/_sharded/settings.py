@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tithe import _core
-from tithe._choices import choices_text, is_lossless
+from tithe._choices import choices_text, is_lossless, rules_of
 
 LOSSLESS = ("delta", "zip", "uncompressed")  # values of weights= without loss
 WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
@@ -17,7 +16,7 @@ GRADIENTS = "eden:bits=4,scale=unbiased"
 # By type: the codec that sends the values unchanged
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _TAKEN = {
-    "authenticate", "checksum", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
+    "authenticate", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
     "min_values", "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
 }  # fmt: skip
 _CURES = {
@@ -94,11 +93,6 @@ def keeps_residual(spec: str) -> bool:
     return not (is_lossless(settings) or unbiased.get(name, False) or "scale=unbiased" in settings)
 
 
-def _codecs_of(choices: str) -> Iterator[str]:
-    """Yields the codecs of all rules, in their short and their long form."""
-    given = json.loads(choices) if choices else {}
-    rules = given.get("rules") if isinstance(given, dict) else None
-    for rule in rules if isinstance(rules, list) else given.values() if isinstance(given, dict) else ():
-        codec = rule.get("codec") if isinstance(rule, dict) else rule
-        if isinstance(codec, str):
-            yield codec
+def _codecs_of(choices: str) -> list[str]:
+    """Returns the codecs of all rules."""
+    return [codec for rule in rules_of(choices) if isinstance(codec := rule.get("codec"), str)]

@@ -163,7 +163,7 @@ HWY_INLINE VH odd(VF a, VF b) {
 template <bool kHeld>
 class Rounding {
  public:
-  struct Made {
+  struct Rounded {
     VF sum;
     VF value;
   };
@@ -171,7 +171,7 @@ class Rounding {
       : normal_(bits(hn::Set(Floats(), grid.normal))),
         many_(hn::Set(Floats(), grid.many)),
         largest_(hn::Set(Words(), grid.largest)) {}
-  HWY_INLINE Made operator()(VW mag) const {
+  HWY_INLINE Rounded operator()(VW mag) const {
     const VW held = kHeld ? hn::Min(mag, largest_) : mag;
     const VF binade = from_bits(hn::Max(hn::And(held, hn::Set(Words(), 0x7f800000U)), normal_));
     const VF sum = hn::MulAdd(binade, many_, from_bits(held));

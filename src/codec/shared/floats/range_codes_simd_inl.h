@@ -25,7 +25,7 @@ HWY_INLINE VW words(std::uint32_t v) { return hn::Set(Words(), v); }
 
 class Pack8 {
  public:
-  struct Made {
+  struct Packed {
     VW code;
     VW steps;
     VW negative;
@@ -49,7 +49,7 @@ class Pack8 {
         before_(words(codes.base - 1)),
         half_eps_(hn::Set(Ints(), static_cast<std::int32_t>(codes.half_eps))) {}
 
-  HWY_INLINE Made operator()(VF v) const {
+  HWY_INLINE Packed operator()(VF v) const {
     const VW mag = magnitude(v);
     const VW negative = hn::BitCast(Words(), hn::ShiftRight<31>(hn::BitCast(Ints(), v)));
     const auto none = hn::RebindMask(Words(), hn::Gt(half_eps_, hn::BitCast(Ints(), mag)));

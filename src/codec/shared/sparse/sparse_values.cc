@@ -132,7 +132,7 @@ double finite_magnitude(float v) { return std::bit_cast<float>(std::min(magnitud
 
 // The magnitudes that share one code, and their representative. Sums of 128 are in double, in order: the mean of
 // equal floats is that float, and no mean is above the largest.
-struct Alike {
+struct MagnitudeClass {
   double sum = 0, least = 0, most = 0;
   std::size_t count = 0;
 
@@ -150,7 +150,7 @@ struct Alike {
 };
 
 void write_pairs(std::span<const float> v, std::uint8_t* out) {
-  Alike all, low, high;
+  MagnitudeClass all, low, high;
   for (const float x : v) all.add(finite_magnitude(x));
   const double mean = all.mean();
   for (const float x : v) (finite_magnitude(x) < mean ? low : high).add(finite_magnitude(x));
