@@ -4,6 +4,7 @@
 import copy
 import io
 import logging
+import pickle
 
 import pytest
 import torch
@@ -82,6 +83,28 @@ def from_torch(rank, world):
 
 def test_states_convert_to_torchs_class_and_back():
     first, second = run_ranks(2, from_torch)
+    assert first == second
+
+
+def copied(rank, world):
+    """Attaches copies of an optimizer that is attached itself."""
+    out = []
+    for copy_of in (copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))):
+        first = DDP(net())
+        optimizer = tithe.torch.optim.AdamW(first.parameters(), lr=1e-2, exact=0.5, steps=4)
+        tithe.torch.attach(first, optimizer=optimizer, **OPTIONS)
+        train(first, optimizer, rank, range(1))
+        module, twin = copy_of((first.module, optimizer))
+        model = DDP(module)
+        tithe.torch.attach(model, optimizer=twin, **OPTIONS)
+        train(model, twin, rank, range(1, 6))
+        assert (twin.exact, twin._exact_part) == (2, 0.5)
+        out.append(bits(model.parameters()))
+    return out
+
+
+def test_copies_of_an_optimizer_can_be_attached():
+    first, second = run_ranks(2, copied)
     assert first == second
 
 
