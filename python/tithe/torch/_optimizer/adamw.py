@@ -49,7 +49,7 @@ class AdamW(torch.optim.AdamW):
     _squares: Squares | None = None
     _exact: Any = None
     _clips: Any = None
-    _stepped = False
+    _known = False  # whether attach() has received it, or it has stepped
 
     def __init__(
         self,

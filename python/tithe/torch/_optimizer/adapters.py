@@ -128,6 +128,8 @@ class OptimizerAdapters:
                 )
             if warns:
                 warn(each, codec, choices)
+            if isinstance(each, AdamW | OwnMuon):
+                each._known = True
             if isinstance(each, AdamW) and not _core.is_auto(codec) and not is_lossless(codec, choices):
                 self._adapt_adamw(each, views)
             if isinstance(each, OwnMuon):

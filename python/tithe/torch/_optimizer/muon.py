@@ -34,7 +34,7 @@ class Muon(torch.optim.Muon):
 
     _owners: MatrixOwners | None = None  # while attached, unless there is one rank
     _attached = False
-    _stepped = False
+    _known = False  # whether attach() has received it, or it has stepped
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
