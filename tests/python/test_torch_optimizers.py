@@ -282,6 +282,26 @@ def test_group_added_during_training():
     assert first[1] == [4] * 4  # torch's three keys, and the one of this class
 
 
+def added_after_freezing(rank, world):
+    """A matrix is frozen, and then a parameter group is added. The saved state has both."""
+    model = DDP(net(), find_unused_parameters=True)
+    first, second = model.module[0], model.module[2]
+    optimizer = tithe.torch.optim.AdamW(first.parameters(), lr=1e-2, max_norm=0.01)
+    state = tithe.torch.attach(model, optimizer=optimizer, codec="minmax", **OPTIONS)
+    train(model, optimizer, rank, range(5))
+    first.weight.requires_grad_(False)
+    train(model, optimizer, rank, range(5, 10))
+    optimizer.add_param_group({"params": list(second.parameters())})
+    train(model, optimizer, rank, range(10, 15))
+    return bits(model.parameters()), set(own_part(state.state_dict())["optimizer"]["squares"])
+
+
+def test_frozen_parameter_keeps_its_products_in_the_saved_state():
+    first, second = run_ranks(2, added_after_freezing)
+    assert first == second
+    assert first[1] == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
 # ---- Warnings
 
 
