@@ -223,7 +223,8 @@ class RunningSession:
 
     def _send_weight(self, number: int) -> None:
         if self.weigh is not None:
-            mine = 0.0 if self.skips else self.weigh()
+            without_data = self.reducer.joins() and not in_backward()
+            mine = 0.0 if self.skips or without_data else self.weigh()
             self.weight = RoundWeight(mine, self.options.average)
             self.workers.start_feeder()  # the exchange of weights waits for all ranks, and must not block backward
             self.send(WeightJob(number, self.weight))
