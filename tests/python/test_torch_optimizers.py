@@ -9,7 +9,7 @@ import pickle
 import pytest
 import torch
 from processes import own_part, run_ranks
-from small_jobs import OPTIONS, batch, bits, net, train
+from small_jobs import OPTIONS, backward, batch, bits, net, train
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -300,6 +300,34 @@ def test_frozen_parameter_keeps_its_products_in_the_saved_state():
     first, second = run_ranks(2, added_after_freezing)
     assert first == second
     assert first[1] == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+# ---- a refused attach()
+
+
+def attached_after_a_refusal(rank, world):
+    """A refused attach() changes neither model nor optimizer."""
+    model = DDP(net())
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    muon = tithe.torch.optim.Muon(matrices, lr=0.01)
+    adamw = tithe.torch.optim.AdamW([p for p in model.parameters() if p.dim() != 2], lr=0.01)
+    refusals = [{"choices": {"no.such": "fp32"}}, {"codec": "fp8" if rank else "onebit"}]
+    refusals.append({"choices": "/no such file"} if rank else {})  # rank 1 alone refuses
+    for options in refusals:
+        with pytest.raises((ValueError, tithe.Error)):
+            tithe.torch.attach(model, optimizer=[muon, adamw], **options, **OPTIONS)
+    tithe.torch.attach(model, optimizer=[muon, adamw], **OPTIONS)
+    for step in range(3):
+        model.zero_grad()
+        backward(model, rank, step)
+        muon.step()
+        adamw.step()
+    return bits(model.parameters())
+
+
+def test_attach_works_after_a_refusal():
+    first, second = run_ranks(2, attached_after_a_refusal)
+    assert first == second
 
 
 # ---- Warnings

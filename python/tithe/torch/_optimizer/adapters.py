@@ -149,7 +149,6 @@ class OptimizerAdapters:
             options = state._session_options()[1]
             check_settings(options, views)
             self.all.append(MatrixOwners(each, views, group, options.patience))
-        each._attached = True
 
     def _adapt_adamw(self, each: AdamW, views: ParameterViews) -> None:
         _refuse_attached(each)
