@@ -43,7 +43,7 @@ from tithe._error import error
 from tithe._exchange import all_gather_bytes
 from tithe._session import make_options, transport_text
 from tithe._stats import summed_up
-from tithe.torch._common.checks import DTYPES, refuse_outsider
+from tithe.torch._common.checks import DTYPES, refuse_outsider, some
 from tithe.torch._device.route import BucketRoute
 from tithe.torch._hook.job import Job
 from tithe.torch._hook.round_thread import RoundThread
@@ -338,12 +338,17 @@ def state_dict(group: dist.ProcessGroup) -> dict[str, Any]:
 def load_state_dict(group: dist.ProcessGroup, state: Mapping[str, Any]) -> None:
     """Continues from this rank's state_dict(). Call it between steps, on all ranks of the group: collective.
 
-    ValueError, before anything has changed, for the state of another rank, world or codec.
+    ValueError, before anything has changed, for the state of another rank, world or codec, and for another object.
     """
     known = _known(group)
     known.between_steps("tithe.c10d.load_state_dict()")
     if not state:
         return
+    if missing := {"session", "rank", "world"} - state.keys():
+        raise ValueError(
+            f'this is no state of a group of backend "tithe", since it has no {some(sorted(missing))}: load what '
+            "tithe.c10d.state_dict(group) returned on this rank"
+        )
     if known._options_given is None:
         raise ValueError("this group is not compressed, so it has nothing unsent: compress(group, ...) first")
     if (state["rank"], state["world"]) != (known.rank(), known.size()):

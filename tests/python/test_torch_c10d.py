@@ -191,6 +191,8 @@ def resumed(rank, world, folder):
         again = group_of()
         with pytest.raises(ValueError, match="each rank loads its own"):
             tithe.c10d.load_state_dict(again, {**loaded["tithe"], "rank": 1 - rank})
+        with pytest.raises(ValueError, match=r"has no 'rank', 'session', 'world': load what"):
+            tithe.c10d.load_state_dict(again, loaded)
         tithe.c10d.load_state_dict(again, state)
         other = torch.nn.Parameter(loaded["weight"].clone())
         optimizer = optimizer_of(other)

@@ -137,6 +137,18 @@ def test_joined_rank_sends_its_residual():
     assert end < 0.8 * joined  # nine rounds that send the residual
 
 
+def uneven_with_adamw(rank, world):
+    model = DDP(Net())
+    optimizer = tithe.torch.optim.AdamW(model.parameters())
+    tithe.torch.attach(model, optimizer=optimizer, codec="fp8", min_values=0, timeout=20.0)
+    with Join([model]), pytest.raises(ValueError, match="leave Join out"):
+        model(torch.randn(5, 16), spare=True).sum().backward()
+
+
+def test_join_is_refused_with_an_optimizer_that_counts_steps():
+    run_ranks(2, uneven_with_adamw)
+
+
 def test_uneven_inputs_with_a_lossless_codec():
     (joined, end, error), _ = run_ranks(2, uneven, "fp32")
     assert (joined, end) == (0.0, 0.0)

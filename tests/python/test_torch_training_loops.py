@@ -365,10 +365,10 @@ def test_a_parameter_outside_ddp_keeps_its_momentum():
         assert ours == theirs
 
 
-def forgotten(rank, world, optimizer_given, codec):
+def forgotten(rank, world, optimizer_given, codec, variance="split"):
     log_texts = LogTexts()
     model = DDP(net())
-    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = tithe.torch.optim.AdamW(model.parameters(), lr=1e-3, variance=variance)
     tithe.torch.attach(model, codec=codec, optimizer=optimizer if optimizer_given else None, **OPTIONS)
     Loop(rank).run(model, optimizer, 3)
     return log_texts.texts
@@ -379,3 +379,5 @@ def test_tithes_adamw_that_was_not_attached_is_named():
     assert len(texts) == 1 and "attach(model, optimizer=optimizer)" in texts[0] and not others  # only rank 0 warns
     assert run_ranks(2, forgotten, True, "fp8") == [[], []]
     assert run_ranks(2, forgotten, False, "fp32") == [[], []]
+    for codec, variance in (("auto", "split"), ("eden:bits=3", "sent")):  # attached, without an adapter
+        assert not any("was not given" in text for text in run_ranks(2, forgotten, True, codec, variance)[0])

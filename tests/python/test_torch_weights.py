@@ -7,6 +7,7 @@ import pytest
 import torch
 from processes import run_ranks
 from small_jobs import OPTIONS, batch, bits, gradient_of, net
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tithe
@@ -46,6 +47,24 @@ def test_weighted_mean_of_uneven_batches_equals_one_process(made):
     for step in zip(*ranks, strict=True):
         assert len({tuple(each) for each, _ in step}) == 1
         assert max(max(errors) for _, errors in step) < 2e-6
+
+
+def joined(rank, world, static):
+    """Rank 1 has data for one step, rank 0 for three. Returns the gradients of rank 0 and those of its data alone."""
+    model, alone = DDP(net(), static_graph=static), net()
+    tithe.torch.attach(model, codec="fp32", weight=lambda: 16, **OPTIONS)
+    found = []
+    with Join([model]):
+        for step in range(1 if rank else 3):
+            found.append((gradient_of(model, batch(rank, step)), gradient_of(alone, batch(rank, step))))
+    return [max(torch.dist(a, b).item() / b.norm().item() for a, b in zip(*pair, strict=True)) for pair in found]
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_rank_without_data_under_join_has_the_weight_zero(static):
+    first, second = run_ranks(2, joined, static)
+    assert first[0] > 0.1 and second[0] > 0.1  # both ranks have data
+    assert max(first[1:]) < 1e-6
 
 
 def weights_and_none(rank, world):

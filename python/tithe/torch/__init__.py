@@ -198,7 +198,7 @@ def attach(
         groups = groups_inside(inside, hosts, group, patience, _DOING)
 
     def prepare() -> State:
-        """Constructs the State and registers the hook. Not collective: together() reports a refusal to all ranks."""
+        """Constructs the State. Not collective: together() reports a refusal to all ranks."""
         ddp = ddp_of(model)
         given = {"process_group", "parameters"} & set(options)
         if given:
@@ -227,9 +227,9 @@ def attach(
             warns = groups[0].rank() == 0
             adapt(state, optimizers, HostShare(names, state), warns, codec_given=codec is not None)
         state._model = weakref.ref(ddp)
-        ddp.register_comm_hook(state, hook)
         return state
 
     state = prepare() if group is None else together(group, patience, _DOING, prepare)
     state.open()
+    ddp_of(model).register_comm_hook(state, hook)  # last, since DDP cannot remove a hook: a refused attach() has none
     return state

@@ -43,7 +43,11 @@ class OptimizerAdapter:
         mine = {id(p) for p in parameters_of(self.optimizer)}
         if mine != self._mine:
             self._mine = mine
-            self.names = {n: (name, p) for n, (name, p) in self.views.names.items() if n in mine and p.requires_grad}
+            of_views = self.views.names.items()
+            # A parameter that was frozen meanwhile keeps its values.
+            self.names = {
+                n: (name, p) for n, (name, p) in of_views if n in mine and (p.requires_grad or n in self.names)
+            }
 
     def rules(self) -> dict[str, str]:
         """Returns choices for the side tensors (docs/guide/choices.md)."""

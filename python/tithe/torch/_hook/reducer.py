@@ -68,6 +68,11 @@ class Reducer:
             return "Expected to have finished reduction" not in str(refused)
         return False
 
+    def joins(self) -> bool:
+        """Returns True inside torch's Join, which hands over zero gradients for a rank whose data has ended."""
+        model = self._model()
+        return model is not None and bool(model._join_config.enable)
+
     def missing_bucket(self, numbers: Sequence[int], seconds: float, over: bool) -> Exception:
         """Returns the error of a step whose next bucket is missing. over: whether this rank's backward has ended."""
         model = self._model()

@@ -213,6 +213,12 @@ class RunningSession:
         return PinnedRoute(buffer, copy, loss_scale, inside)
 
     def _send_side_tensors(self, number: int) -> None:
+        if self.adapters and self.reducer.joins():
+            own = type(self.adapters[0].optimizer).__name__
+            raise ValueError(
+                f"tithe.torch.optim.{own} steps on all ranks together, and a rank without data makes none (Join): "
+                f"take torch.optim.{own}, or leave Join out and skip() these steps (docs/guide/steps.md)"
+            )
         for adapter in self.adapters:
             adapter.refresh_parameters()
             if (side := adapter.side_tensors()) is not None:
@@ -223,7 +229,8 @@ class RunningSession:
 
     def _send_weight(self, number: int) -> None:
         if self.weigh is not None:
-            mine = 0.0 if self.skips else self.weigh()
+            without_data = self.reducer.joins() and not in_backward()
+            mine = 0.0 if self.skips or without_data else self.weigh()
             self.weight = RoundWeight(mine, self.options.average)
             self.workers.start_feeder()  # the exchange of weights waits for all ranks, and must not block backward
             self.send(WeightJob(number, self.weight))

@@ -361,7 +361,8 @@ class State(_Slots):
         if running.backward is not None or not running.session.tracing:
             return
         running.backward = BackwardTimes()
-        models = models_of(self)
+        model = self._model() if self._model is not None else None
+        models = models_of(self) if model is None else [model]
         if len(models) == 1:
             running.backward.watch(models[0])
 

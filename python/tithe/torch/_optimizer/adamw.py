@@ -45,6 +45,12 @@ class AdamW(torch.optim.AdamW):
     ValueError for a wrong number or word.
     """
 
+    # Set while attached; a copy is attached to no model
+    _squares: Squares | None = None
+    _exact: Any = None
+    _clips: Any = None
+    _known = False  # whether attach() has received it, or it has stepped
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -69,10 +75,6 @@ class AdamW(torch.optim.AdamW):
         self._exact_part = self.exact / steps if isinstance(steps, int) and steps > 0 else 0.0  # 0: unknown
         self.warmup_codec = _core.check_codec(warmup_codec)
         self.max_norm = usable_norm(max_norm)
-        self._squares: Squares | None = None  # the fields of this line are set while attached
-        self._exact: Any = None
-        self._clips: Any = None
-        self._stepped = False
 
     @property
     def _attached(self) -> bool:
@@ -135,15 +137,8 @@ class AdamW(torch.optim.AdamW):
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("variance", "exact", "warmup_codec", "max_norm")}
+        own = {name: getattr(self, name) for name in ("variance", "exact", "_exact_part", "warmup_codec", "max_norm")}
         return {**super().__getstate__(), **own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restores a copy, which is attached to no model."""
-        super().__setstate__(state)
-        for name in ("_squares", "_exact", "_clips"):
-            self.__dict__.setdefault(name, None)
-        self.__dict__.setdefault("_stepped", False)
 
 
 def exact_steps(exact: Any, steps: Any) -> int:

@@ -128,6 +128,8 @@ class OptimizerAdapters:
                 )
             if warns:
                 warn(each, codec, choices)
+            if isinstance(each, AdamW | OwnMuon):
+                each._known = True
             if isinstance(each, AdamW) and not _core.is_auto(codec) and not is_lossless(codec, choices):
                 self._adapt_adamw(each, views)
             if isinstance(each, OwnMuon):
@@ -147,7 +149,6 @@ class OptimizerAdapters:
             options = state._session_options()[1]
             check_settings(options, views)
             self.all.append(MatrixOwners(each, views, group, options.patience))
-        each._attached = True
 
     def _adapt_adamw(self, each: AdamW, views: ParameterViews) -> None:
         _refuse_attached(each)

@@ -129,7 +129,7 @@ class MatrixOwners(OptimizerAdapter):
             self._running.keep_local(())
         for p, momentum in self._gather_momentum().items():
             self.optimizer.state[p][_MOMENTUM] = momentum
-        self.optimizer._owners, self.optimizer._attached = None, False
+        self.optimizer._owners = None
 
     # ---- backward
 

@@ -33,8 +33,11 @@ class Muon(torch.optim.Muon):
     """
 
     _owners: MatrixOwners | None = None  # while attached, unless there is one rank
-    _attached = False
-    _stepped = False
+    _known = False  # whether attach() has received it, or it has stepped
+
+    @property
+    def _attached(self) -> bool:
+        return self._owners is not None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -20,14 +20,14 @@ def without_hooks(step: Any) -> Any:
 
 
 def begin_step(optimizer: Any, closure: Callable[[], Any] | None) -> Any:
-    """Runs the closure and returns its loss; warns in the first step of an optimizer that is not attached."""
+    """Runs the closure and returns its loss; warns in the first step if attach() did not receive the optimizer."""
     loss = None
     if closure is not None:
         with torch.enable_grad():
             loss = closure()
-    if not (optimizer._stepped or optimizer._attached):
+    if not optimizer._known:
         _warn_if_not_attached(optimizer)
-    optimizer._stepped = True
+    optimizer._known = True
     return loss
 
 

@@ -55,8 +55,8 @@ class ShardedState(PartState):
 
     __slots__ = ("_alone", "_error", "_groups", "_module", "_step", "_summed")
 
-    def _take(self, module: torch.nn.Module, groups: Sequence[Group], replicas: dist.ProcessGroup | None) -> None:
-        """Makes the groups pass their gradients to this State. Called before open()."""
+    def _take(self, module: torch.nn.Module, groups: Sequence[Group]) -> None:
+        """Called before open()."""
         self._model_known = True
         self._module = module
         self._groups = groups
@@ -64,7 +64,10 @@ class ShardedState(PartState):
         self._error: Exception | None = None
         self._step: list[Any] = []  # jobs of the open step
         self._summed: list[torch.Tensor] = []  # tensors for which FSDP2 expects sums
-        for group in groups:
+
+    def _connect(self, replicas: dist.ProcessGroup | None) -> None:
+        """Makes the groups pass their gradients to this State."""
+        for group in self._groups:
             group.hand_over(functools.partial(self._reduce, group), replicas)
 
     def _reduce(self, group: Group, flat: torch.Tensor, sums: bool) -> None:
@@ -167,7 +170,7 @@ def attach_sharded(
             warns=all(group.first for group in groups),
             codec_given=codec is not None,
         )
-        state._take(module, groups, replicas)
+        state._take(module, groups)
         return state
 
     state = prepare() if known is None else together(known, patience, _DOING, prepare)
@@ -180,4 +183,5 @@ def attach_sharded(
                 f"on its rank {rank}): give each rank the group of ranks that hold the same shard"
             )
     state.open()
+    state._connect(replicas)
     return state
