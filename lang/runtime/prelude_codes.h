@@ -62,6 +62,18 @@ INL I level_of(const Steps& s, F v, U random) {
   I level = shr(add(whole, as_i(random)), splat(uint32_t(s.fraction)));
   return select(le(abs_(held), splat(s.scale)), level, splat(int32_t(0)));
 }
+// Likewise for v that is neither NaN nor infinite. Adding 3 * 2^22 rounds v to an integer in the low bits of the sum
+// (codec/shared/common/block.h); if the scale is 0, all levels are 0. In full runs `lift` is 1, and |v| is at most
+// the scale unless `how.held` limits it.
+template <class T>
+INL I level_of_number(T how, const Steps& s, F v, U random) {
+  float most = s.scale > 0.0f ? s.scale : 0.0f;
+  if (how.held) v = hold_(v, splat(-most), splat(most));
+  if (how.value) v = mul(v, splat(s.lift));
+  F whole = add(mul(v, splat(s.per)), splat(0x1.8p23f));
+  return sub(shr(add(as_i(bits_(whole)), as_i(random)), splat(uint32_t(s.fraction))),
+             splat(int32_t(0x4b400000 >> s.fraction)));
+}
 
 // ---- Codes of 1 to 32 bits, sixteen at a time: 2 * kBits bytes
 // Packs eight codes in the low bits of eight bytes without gaps.
