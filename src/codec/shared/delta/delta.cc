@@ -67,7 +67,7 @@ struct Work {
   const std::unique_ptr<Context[]> contexts;
   const std::unique_ptr<std::uint8_t[]> extra;
   const std::unique_ptr<std::uint16_t[]> units;
-  EncodeTable table;
+  EncodeTable table{};
 };
 
 // Occurrences by context. Four sets of counters take turns, so that equal neighbours do not wait for each other.

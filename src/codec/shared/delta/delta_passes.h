@@ -80,8 +80,7 @@ struct Exponents {
 // Division by a frequency f with a 32-bit reciprocal (Alverson 1991): q = (x * reciprocal >> 32) >> shift is exact for
 // x < f * 2^21. f = 1 has no such reciprocal: with 2^32 - 1, q is x - 1, which `add` corrects.
 // The next state is x + q * (kScale - f) + add.
-// Per context: kScale - f | add << 10 | shift << 21 | reciprocal << 32. One load brings all, because SIMD code looks up each
-// lane by itself: a gather is slower.
+// Per context: kScale - f | add << 10 | shift << 21 | reciprocal << 32. One load reads all of them.
 using EncodeTable = std::array<std::uint64_t, kContexts>;
 std::uint64_t encode_entry(std::uint32_t frequency, std::uint32_t start);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIMD version of delta_passes.h. Eight states make a vector. The units of the lanes that need one are neighbours in
-// memory, in the order of lanes, so one load and one byte shuffle by the mask of these lanes move them in or out. Tables
-// are read by one scalar load per lane: on AMD Zen a gather takes longer.
+// memory, in the order of lanes, so one load and one byte shuffle by the mask of these lanes move them in or out.
+// Each lane loads its table entry by itself: on AMD Zen a gather takes longer.
 //
-// Values with extra bits are rare and unpredictable. A mask of each group of 64 values finds them, so a group mispredicts
-// one branch.
+// Values with extra bits are rare and unpredictable. A mask of each group of 64 values finds them, so a group
+// mispredicts one branch.
 #include <bit>
 #include <cstring>
 
