@@ -5,7 +5,7 @@ import struct
 
 from tithe_format import xxh3_64
 
-CHUNK, SCALE, CLASSES = 2**18, 2048, 12
+CHUNK, SCALE, CLASSES = 2**18, 1024, 12
 EXPONENT = {"bfloat16": (7, 0xFF), "float16": (10, 0x1F)}
 
 
@@ -44,8 +44,8 @@ def _record(dtype, old, payload, at):
     if kind == 0:
         return at + 2 * len(old), list(struct.unpack_from(f"<{len(old)}H", payload, at))
     assert kind == 1
-    units, extra = struct.unpack_from("<II", payload, at)
-    at += 8
+    units, extra, top = struct.unpack_from("<IIB", payload, at)
+    at += 9
     tables = []
     for _ in range(CLASSES):
         count, at = payload[at], at + 1
@@ -62,11 +62,10 @@ def _record(dtype, old, payload, at):
     at += 2 * units
     bits = int.from_bytes(payload[at : at + extra], "little")
     shift, mask = EXPONENT[dtype]
-    top = max(b >> shift & mask for b in old)
     out = []
     for i, b in enumerate(old):
         state = states[i % 32]
-        symbol, frequency, start = tables[min(top - (b >> shift & mask), CLASSES - 1)][state % SCALE]
+        symbol, frequency, start = tables[max(0, min(top - (b >> shift & mask), CLASSES - 1))][state % SCALE]
         state = frequency * (state // SCALE) + state % SCALE - start
         states[i % 32] = state if state >= 2**15 else state << 16 | next(unit)
         z = symbol

@@ -3,31 +3,32 @@
 // per value is in delta_passes.h.
 #include "codec/shared/delta/delta.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <memory>
-#include <vector>
 
 #include "base/bytes.h"
 #include "codec/shared/delta/delta_passes.h"
+#include "frame/checksum.h"
 
 namespace tithe::delta {
 namespace {
 
-constexpr std::size_t kFixedBytes = 9;  // mode and the two sizes
+constexpr std::size_t kFixedBytes = 10;  // mode, the two sizes and the top exponent
 constexpr std::uint8_t kRaw = 0, kCoded = 1;
-constexpr std::size_t kBlock = 2048;  // values whose symbols stay in the cache between two passes
 static_assert(kChunk % kBlock == 0 && kBlock % kStates == 0);
 
-Exponents exponents_of(Format format, std::span<const std::uint16_t> before) {
-  Exponents out{.shift = format == Format::kBf16 ? 7U : 10U, .mask = format == Format::kBf16 ? 0xffU : 0x1fU};
-  const auto field = static_cast<std::int16_t>(out.mask << out.shift);
-  std::int16_t largest = 0;  // 16 bits wide: a vector of them has a maximum on every machine
-  for (const std::uint16_t v : before) largest = std::max(largest, static_cast<std::int16_t>(v & field));
-  out.top = out.of(static_cast<std::uint16_t>(largest));
+Exponents exponents_of(Format format, unsigned top) {
+  return {.shift = format == Format::kBf16 ? 7U : 10U,
+          .mask = format == Format::kBf16 ? 0xffU : 0x1fU,
+          .top = top};
+}
+// The largest exponent of a sample.
+Exponents sampled(Format format, std::span<const std::uint16_t> before) {
+  constexpr std::size_t kStride = 61;
+  Exponents out = exponents_of(format, 0);
+  for (std::size_t i = 0; i < before.size(); i += kStride) out.top = std::max(out.top, out.of(before[i]));
   return out;
 }
 
@@ -58,36 +59,53 @@ Frequencies scaled(const Counts& counts) {
 
 // Memory that a chunk's encoder reuses for the next chunk.
 struct Work {
-  std::vector<Context> contexts;
-  std::vector<std::uint8_t> extra;
-  std::vector<std::uint16_t> units;
-  EncodeTables tables;
+  explicit Work(std::size_t n)
+      : contexts(std::make_unique_for_overwrite<Context[]>(n)),
+        extra(std::make_unique_for_overwrite<std::uint8_t[]>(2 * n + 8)),
+        units(std::make_unique_for_overwrite<std::uint16_t[]>(n + 8)) {}
+
+  const std::unique_ptr<Context[]> contexts;
+  const std::unique_ptr<std::uint8_t[]> extra;
+  const std::unique_ptr<std::uint16_t[]> units;
+  EncodeTable table{};
 };
 
 // Occurrences by context. Four sets of counters take turns, so that equal neighbours do not wait for each other.
-std::array<Counts, kClasses> counted(std::span<const Context> contexts) {
-  std::array<std::array<std::uint32_t, kContexts>, 4> counts{};
-  std::size_t i = 0;
-  for (; i + 4 <= contexts.size(); i += 4)
-    for (std::size_t k = 0; k < 4; ++k) ++counts[k][contexts[i + k]];
-  for (; i < contexts.size(); ++i) ++counts[0][contexts[i]];
-  std::array<Counts, kClasses> out{};
-  for (unsigned c = 0; c < kClasses; ++c)
+class Counters {
+ public:
+  void add(const Context* contexts, std::size_t n) {
+    std::size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+      for (std::size_t k = 0; k < 4; ++k) ++sets_[k][contexts[i + k]];
+    for (; i < n; ++i) ++sets_[0][contexts[i]];
+  }
+  Counts of_class(unsigned c) const {
+    Counts out{};
     for (unsigned s = 0; s < kSymbols; ++s)
-      for (const auto& set : counts) out[c][s] += set[c << kSymbolBits | s];
-  return out;
-}
+      for (const auto& set : sets_) out[s] += set[c << kSymbolBits | s];
+    return out;
+  }
+
+ private:
+  std::array<std::array<std::uint32_t, kContexts>, 4> sets_{};
+};
 
 // The coded record, or 0 if it would not be shorter than the values.
 std::size_t encode_chunk(const Passes& passes, Format format, std::span<const std::uint16_t> before,
                          std::span<const std::uint16_t> now, Work& work, std::uint8_t* out) {
   const std::size_t n = now.size(), most = 2 * n;
-  work.contexts.resize(n);
-  work.extra.resize(2 * n + 8);
-  BitWriter extra(work.extra.data());
-  passes.model(exponents_of(format, before), before.data(), now.data(), n, work.contexts.data(), extra);
-  const auto extra_bytes = static_cast<std::size_t>(extra.end() - work.extra.data());
-  const std::array<Counts, kClasses> counts = counted(work.contexts);
+  BitWriter extra(work.extra.get());
+  const Exponents exponents = sampled(format, before);
+  Counters counters;
+  for (std::size_t first = 0; first < n; first += kBlock) {
+    const std::size_t count = std::min(kBlock, n - first);
+    Context* const contexts = work.contexts.get() + first;
+    passes.model(exponents, before.data() + first, now.data() + first, count, contexts, extra);
+    counters.add(contexts, count);
+  }
+  const auto extra_bytes = static_cast<std::size_t>(extra.end() - work.extra.get());
+  std::array<Counts, kClasses> counts;
+  for (unsigned c = 0; c < kClasses; ++c) counts[c] = counters.of_class(c);
 
   std::uint8_t* at = out + kFixedBytes;
   // Tables are at most kClasses * (1 + 3 * kSymbols) bytes; a chunk of fewer values may be too small for its tables.
@@ -108,17 +126,16 @@ std::size_t encode_chunk(const Passes& passes, Format format, std::span<const st
       *at = static_cast<std::uint8_t>(s);
       wire::put(at + 1, f[s]);
       at += 3;
-      work.tables.set(c << kSymbolBits | s, f[s], start);
+      work.table[c << kSymbolBits | s] = encode_entry(f[s], start);
       start += f[s];
     }
   }
 
-  work.units.resize(n + 8);
   States states;
   states.fill(kMinState);
-  const std::uint16_t* const end = work.units.data() + work.units.size();
+  const std::uint16_t* const end = work.units.get() + n + 8;
   const std::uint16_t* const unit =
-      passes.code(work.tables, work.contexts.data(), n, states, work.units.data() + work.units.size());
+      passes.code(work.table, work.contexts.get(), n, states, work.units.get() + n + 8);
   const auto units = static_cast<std::size_t>(end - unit);
   if (fixed + 2 * units >= most) return 0;
   for (const std::uint32_t x : states) {
@@ -126,10 +143,11 @@ std::size_t encode_chunk(const Passes& passes, Format format, std::span<const st
     at += 4;
   }
   for (std::size_t k = 0; k < units; ++k, at += 2) wire::put(at, unit[k]);
-  at = std::copy_n(work.extra.data(), extra_bytes, at);
+  at = std::copy_n(work.extra.get(), extra_bytes, at);
   out[0] = kCoded;
   wire::put(out + 1, static_cast<std::uint32_t>(units));
   wire::put(out + 5, static_cast<std::uint32_t>(extra_bytes));
+  out[9] = static_cast<std::uint8_t>(exponents.top);
   return static_cast<std::size_t>(at - out);
 }
 
@@ -148,6 +166,7 @@ const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<
   }
   if (*at != kCoded || static_cast<std::size_t>(end - at) < kFixedBytes) return nullptr;
   const std::size_t units = wire::get<std::uint32_t>(at + 1), extra_bytes = wire::get<std::uint32_t>(at + 5);
+  const Exponents exponents = exponents_of(format, at[9]);
   at += kFixedBytes;
   for (auto& table : tables) {
     if (at == end) return nullptr;
@@ -173,7 +192,6 @@ const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<
     at += 4;
     if (x < kMinState || x >= kMinState << 16) return nullptr;
   }
-  const Exponents exponents = exponents_of(format, before);
   Units unit{at, at + 2 * units};
   BitReader extra(unit.end, unit.end + extra_bytes);
   std::array<std::uint16_t, kBlock> symbols;
@@ -188,8 +206,8 @@ const std::uint8_t* decode_chunk(const Passes& passes, Format format, std::span<
   return whole && unit.at == unit.end && extra.over() ? unit.end + extra_bytes : nullptr;
 }
 
-std::uint64_t checksum(std::span<const std::uint16_t> values) {
-  return XXH3_64bits(values.data(), values.size_bytes());
+std::uint64_t checksum_of(std::span<const std::uint16_t> values) {
+  return checksum({reinterpret_cast<const std::uint8_t*>(values.data()), values.size_bytes()}, {});
 }
 
 }  // namespace
@@ -198,9 +216,9 @@ std::size_t bound(std::size_t n) { return 8 + (n + kChunk - 1) / kChunk + 2 * n;
 
 std::size_t encode_by(const Passes& passes, Format format, std::span<const std::uint16_t> before,
                       std::span<const std::uint16_t> now, Bytes out) {
-  wire::put(out.data(), checksum(before));
+  wire::put(out.data(), checksum_of(before));
   std::uint8_t* at = out.data() + 8;
-  Work work;
+  Work work(std::min(kChunk, now.size()));
   for (std::size_t first = 0; first < now.size(); first += kChunk) {
     const std::size_t n = std::min(kChunk, now.size() - first);
     const std::span<const std::uint16_t> values = now.subspan(first, n);
@@ -221,7 +239,7 @@ std::size_t encode_by(const Passes& passes, Format format, std::span<const std::
 Status decode_by(const Passes& passes, Format format, std::span<const std::uint16_t> before, ByteView payload,
                  std::span<std::uint16_t> now) {
   if (payload.size() < 8) return damaged();
-  if (wire::get<std::uint64_t>(payload.data()) != checksum(before))
+  if (wire::get<std::uint64_t>(payload.data()) != checksum_of(before))
     return {Code::kMismatch, "a weight difference belongs to other previous weights"};
   const std::uint8_t *at = payload.data() + 8, *const end = payload.data() + payload.size();
   const auto tables = std::make_unique<DecodeTables>();

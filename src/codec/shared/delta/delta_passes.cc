@@ -3,15 +3,14 @@
 
 namespace tithe::delta {
 
-void EncodeTables::set(std::size_t context, std::uint32_t frequency, std::uint32_t start) {
+std::uint64_t encode_entry(std::uint32_t frequency, std::uint32_t start) {
   // 2^(s - 1) < f <= 2^s. The reciprocal exceeds 2^(31 + s) / f by e / f with e < f, so q exceeds x / f by less than
-  // (f - 1) / 2^(11 + s), which is below 1 / f.
+  // (f - 1) / 2^(10 + s), which is below 1 / f.
   const auto s = static_cast<unsigned>(std::bit_width(frequency - 1));
   const bool one = frequency == 1;
-  reciprocal[context] =
-      one ? ~0U : static_cast<std::uint32_t>(((std::uint64_t{1} << (31 + s)) + frequency - 1) / frequency);
+  const std::uint64_t reciprocal = one ? ~0U : ((std::uint64_t{1} << (31 + s)) + frequency - 1) / frequency;
   const std::uint32_t add = one ? start + kScale - 1 : start, shift = one ? 0 : s - 1;
-  rest[context] = (kScale - frequency) | add << 11 | shift << 23;
+  return (kScale - frequency) | add << 10 | shift << 21 | reciprocal << 32;
 }
 
 namespace {
@@ -25,18 +24,19 @@ void model(const Exponents& exponents, const std::uint16_t* before, const std::u
   }
 }
 
-std::uint16_t* code(const EncodeTables& tables, const Context* contexts, std::size_t n, States& states,
+std::uint16_t* code(const EncodeTable& table, const Context* contexts, std::size_t n, States& states,
                     std::uint16_t* unit) {
   for (std::size_t i = n; i-- > 0;) {
-    const std::uint32_t rest = tables.rest[contexts[i]], less = rest & (kScale - 1);
+    const std::uint64_t entry = table[contexts[i]];
+    const auto rest = static_cast<std::uint32_t>(entry);
+    const std::uint32_t less = rest & (kScale - 1);
     std::uint32_t x = states[i % kStates];
     if (x >> kFullBits >= kScale - less) {
       *--unit = static_cast<std::uint16_t>(x);
       x >>= 16;
     }
-    const auto q =
-        static_cast<std::uint32_t>(std::uint64_t{x} * tables.reciprocal[contexts[i]] >> 32) >> (rest >> 23);
-    states[i % kStates] = x + q * less + (rest >> 11 & 0xfff);
+    const auto q = static_cast<std::uint32_t>(x * (entry >> 32) >> 32) >> (rest >> 21);
+    states[i % kStates] = x + q * less + (rest >> 10 & 0x7ff);
   }
   return unit;
 }
@@ -46,8 +46,8 @@ std::size_t decode(const DecodeTables& tables, const Exponents& exponents, const
   for (std::size_t i = 0; i < n; ++i) {
     std::uint32_t x = states[i % kStates];
     const std::uint32_t e = tables[exponents.class_of(before[i])][x & (kScale - 1)];
-    symbols[i] = static_cast<std::uint16_t>(e >> 22);
-    x = ((e & (kScale - 1)) + 1) * (x >> kScaleBits) + (e >> 11 & (kScale - 1));
+    symbols[i] = static_cast<std::uint16_t>(e >> 16 & kNoSymbol);
+    x = (e & 0xffff) * (x >> kScaleBits) + (e >> 22);
     if (x < kMinState && units.at != units.end) {
       x = x << 16 | wire::get<std::uint16_t>(units.at);
       units.at += 2;
@@ -57,7 +57,7 @@ std::size_t decode(const DecodeTables& tables, const Exponents& exponents, const
   return n;
 }
 
-bool move(const std::uint16_t* before, const std::uint16_t* symbols, std::size_t n, BitReader& extra,
+bool move(const std::uint16_t* before, std::uint16_t* symbols, std::size_t n, BitReader& extra,
           std::uint16_t* now) {
   for (std::size_t i = 0; i < n; ++i) {
     const unsigned symbol = symbols[i];

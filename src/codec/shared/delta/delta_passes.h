@@ -7,9 +7,10 @@
 //   decode   states and units, first first -> symbols
 //   move     previous weights, symbols and extra bits -> weights
 //
-// Invariant of a rANS state x between two symbols: 2^15 <= x < 2^31. Before a symbol of frequency f (of 2^11), x is
-// below f * 2^20: the encoder moves the lowest 16 bits of a larger state out as a unit, and the decoder moves them back
+// Invariant of a rANS state x between two symbols: 2^15 <= x < 2^31. Before a symbol of frequency f (of 2^10), x is
+// below f * 2^21: the encoder moves the lowest 16 bits of a larger state out as a unit, and the decoder moves them back
 // in. Value i uses state i % kStates, so a vector holds neighbouring states.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -21,10 +22,11 @@
 
 namespace tithe::delta {
 
-inline constexpr unsigned kScaleBits = 11, kScale = 1U << kScaleBits;
+inline constexpr unsigned kScaleBits = 10, kScale = 1U << kScaleBits;
 inline constexpr std::uint32_t kMinState = 1U << 15;
 inline constexpr unsigned kFullBits = 31 - kScaleBits;  // x >> kFullBits < f before a symbol of frequency f
 inline constexpr std::size_t kStates = 32;
+inline constexpr std::size_t kBlock = 2048;  // values whose symbols stay in the cache between two passes
 inline constexpr unsigned kClasses = 12;
 // Symbols below kDirect are the value; each octave above has two symbols, distinguished by the bit below the highest
 // one.
@@ -65,30 +67,27 @@ constexpr unsigned min_of_symbol(unsigned symbol) {
   return symbol < kDirect ? symbol : (2U | ((symbol - kDirect) & 1U)) << extra_bits_of(symbol);
 }
 
-// The exponents of a chunk: the largest one has class 0.
+// The exponents of a chunk: `top` and larger ones have class 0.
 struct Exponents {
   unsigned shift = 0, mask = 0, top = 0;
   unsigned of(std::uint16_t v) const { return static_cast<unsigned>(v >> shift) & mask; }
   unsigned class_of(std::uint16_t v) const {
-    const unsigned below = top - of(v);
-    return below < kClasses ? below : kClasses - 1;
+    const unsigned e = of(v);
+    return e >= top ? 0 : std::min(top - e, kClasses - 1);
   }
 };
 
 // Division by a frequency f with a 32-bit reciprocal (Alverson 1991): q = (x * reciprocal >> 32) >> shift is exact for
-// x < f * 2^20. f = 1 has no such reciprocal: with 2^32 - 1, q is x - 1, which `add` corrects.
+// x < f * 2^21. f = 1 has no such reciprocal: with 2^32 - 1, q is x - 1, which `add` corrects.
 // The next state is x + q * (kScale - f) + add.
-struct EncodeTables {
-  std::array<std::uint32_t, kContexts> reciprocal{};
-  std::array<std::uint32_t, kContexts> rest{};  // kScale - f | add << 11 | shift << 23
+// Per context: kScale - f | add << 10 | shift << 21 | reciprocal << 32. One load reads all of them.
+using EncodeTable = std::array<std::uint64_t, kContexts>;
+std::uint64_t encode_entry(std::uint32_t frequency, std::uint32_t start);
 
-  void set(std::size_t context, std::uint32_t frequency, std::uint32_t start);
-};
-
-// Per class and slot: f - 1 | the slot's distance from the symbol's first slot << 11 | symbol << 22.
+// Per class and slot: f | symbol << 16 | the slot's distance from the symbol's first slot << 22.
 using DecodeTables = std::array<std::array<std::uint32_t, kScale>, kClasses>;
 constexpr std::uint32_t decode_entry(unsigned frequency, unsigned distance, unsigned symbol) {
-  return (frequency - 1) | distance << 11 | symbol << 22;
+  return frequency | symbol << 16 | distance << 22;
 }
 
 // Writes bits from the lowest on. put() stores 8 bytes, and the next call overwrites all incomplete bytes.
@@ -115,7 +114,7 @@ class BitReader {
  public:
   BitReader(const std::uint8_t* at, const std::uint8_t* end)
       : at_(at), bits_(8 * static_cast<std::size_t>(end - at)) {}
-  // At most 16 bits. Zeros behind the end.
+  // At most 20 bits. Zeros behind the end.
   unsigned read(unsigned bits) {
     std::uint64_t word = 0;
     if (position_ + 64 <= bits_)
@@ -148,14 +147,14 @@ struct Passes {
                 Context* contexts, BitWriter& extra);
   // Values n - 1 down to 0; value 0 uses state 0. Writes at most n units, and 8 more that mean nothing, downward from
   // `unit`; the lowest one's address.
-  std::uint16_t* (*code)(const EncodeTables&, const Context* contexts, std::size_t n, States&,
+  std::uint16_t* (*code)(const EncodeTable&, const Context* contexts, std::size_t n, States&,
                          std::uint16_t* unit);
   // Symbols of values from 0 on; value 0 uses state 0. May stop before n, at a multiple of kStates: the number of
   // symbols.
   std::size_t (*decode)(const DecodeTables&, const Exponents&, const std::uint16_t* before, std::size_t n,
                         States&, Units&, std::uint16_t* symbols);
-  // `now` may be `before`. False: a symbol that does not exist.
-  bool (*move)(const std::uint16_t* before, const std::uint16_t* symbols, std::size_t n, BitReader& extra,
+  // `now` may be `before`. Overwrites `symbols`. False: a symbol that does not exist.
+  bool (*move)(const std::uint16_t* before, std::uint16_t* symbols, std::size_t n, BitReader& extra,
                std::uint16_t* now);
 };
 extern const Passes kReference, kSimd;

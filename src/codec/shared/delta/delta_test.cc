@@ -101,16 +101,16 @@ TEST(Delta, SimdEqualsTheReference) {
 
 // The encoder's division is exact for every frequency and for the states around each multiple of it.
 TEST(Delta, ReciprocalsDivideExactly) {
-  EncodeTables tables;
+  EncodeTable table{};
   for (std::uint32_t f = 1; f <= kScale; ++f) {
-    tables.set(0, f, 0);
+    table[0] = encode_entry(f, 0);
     for (std::uint64_t k = 1; k <= std::uint64_t{1} << kFullBits; k = k * 5 / 4 + 1)
       for (const std::uint64_t x : {k * f - 1, k * f}) {
-        if (x < 16 || x >= std::uint64_t{f} << kFullBits) continue;  // 2^(kFullBits - 16) at least
+        if (x < 32 || x >= std::uint64_t{f} << kFullBits) continue;  // 2^(kFullBits - 16) at least
         const Context context = 0;
         States states{static_cast<std::uint32_t>(x)};
         std::array<std::uint16_t, 9> units{};
-        kReference.code(tables, &context, 1, states, units.data() + units.size());
+        kReference.code(table, &context, 1, states, units.data() + units.size());
         ASSERT_EQ(states[0], x / f * kScale + x % f) << "frequency " << f << ", state " << x;
       }
   }
