@@ -100,6 +100,7 @@ def default(rank, world):
     state = tithe.torch.attach(network)
     ours = learned(network, STEPS)
     state.close()
+    tithe.torch.attach(network_of()).close()
     return own, ours, state.stats(), state.tensor_stats(), str(state), lines.getvalue(), state.plan()
 
 
@@ -122,9 +123,12 @@ def test_default_learns_like_fsdp2_and_reports_its_bytes():
     assert tensors["weights.bfloat16/blocks.1"]["codec"] == "zip" and tensors["weights.bfloat16/blocks.1"]["side"]
     assert "reduce_scatter of eden:scale=unbiased,feedback=none" in plan
     assert f"{STEPS} backward passes, {3 * STEPS} reduce-scatters" in text
-    assert (
-        "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, without loss" in line
-    )
+    bf16, fp32 = line.splitlines()
+    blocks = 2 * sum(p.numel() for p in Block(64).parameters())
+    needs = "(delta needs 16 bits, as by MixedPrecisionPolicy(torch.bfloat16), and 4,096 weights per rank)"
+    assert "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, and " in bf16
+    assert f"and {values - blocks:,} values by zip {needs}, without loss; {2 * blocks:,} bytes of memory" in bf16
+    assert f"weights by zip {needs}, without loss; no memory beside" in fp32
     assert [r[5] for r in results[1:]] == [""], "rank 0 alone writes to the log"
 
 

@@ -90,6 +90,7 @@ def test_a_second_gather_of_the_same_weights_costs_little(results):
 def recovered(rank, world):
     """Makes three steps; then a gather of weights with a NaN; then three steps with the earlier weights."""
     ends = []
+    nans = []  # of the gathers with a NaN, by step
     for weights in (None, "uncompressed"):
         torch.manual_seed(2)
         network = Network()
@@ -106,6 +107,7 @@ def recovered(rank, world):
                 if rank == 0:
                     own[0, 0] = float("nan")
                 layer.unshard()
+                nans.append(int(layer.weight.isnan().sum()))
                 layer.reshard()
                 own.copy_(before)
             torch.manual_seed(100 * step + rank)
@@ -113,13 +115,15 @@ def recovered(rank, world):
             optimizer.step()
             optimizer.zero_grad()
         state.close()
-        ends.append((bits(network), bool(torch.isfinite(own).all())))
-    return ends
+        ends.append((bits(network), bool(torch.isfinite(own).all()), state.stats()["rounds_dropped"]))
+    return ends, nans
 
 
 def test_non_finite_weights_of_one_gather_have_no_later_effect():
-    for (own, finite), (plain, _) in run_ranks(2, recovered):
+    for ((own, finite, dropped), (plain, _, plain_dropped)), nans in run_ranks(2, recovered):
         assert finite and own == plain
+        assert nans == [192 * 192, 1, 192 * 192, 192 * 192], "a difference gathers the NaN alone"
+        assert (dropped, plain_dropped) == (1, 2)
 
 
 # ---- The coder
