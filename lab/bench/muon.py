@@ -7,8 +7,7 @@
 
 One process per host. Without --loss the ways take turns, step by step, in the same processes, and each has a model of
 its own. Seconds are medians of rank 0's steps. The bytes of DDP's own all-reduce are computed. With --loss each way
-trains the transformer of the studies on Python's library (lab/study/texts.py); nats are of 500 windows of the test
-files.
+trains the transformer of the studies (losses.py).
 """
 
 import argparse
@@ -18,7 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
@@ -29,8 +27,9 @@ import tithe.torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lab.study.models import CHARACTERS, Task, Transformer, windows  # noqa: E402
-from lab.study.texts import CONTEXT, files, spread  # noqa: E402
+from lab.bench import losses  # noqa: E402
+from lab.study.models import CHARACTERS  # noqa: E402
+from lab.study.texts import CONTEXT  # noqa: E402
 
 
 def bf16(group: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -58,7 +57,7 @@ def matrices_of(model: torch.nn.Module) -> list[torch.nn.Parameter]:
 
 class Way:
     def __init__(self, name: str, width: int, blocks: int, rate: float) -> None:
-        inner = Transformer(width, width // 16, blocks, CONTEXT)
+        inner = losses.transformer(width, blocks)
         matrices = matrices_of(inner)
         mine = {id(p) for p in matrices}
         kind = tithe.torch.optim.Muon if name in (OWN, ONE_BIT) else torch.optim.Muon
@@ -68,13 +67,8 @@ class Way:
         self.model = DistributedDataParallel(inner)
         self.state = WAYS[name](self.model, self.optimizers)
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
-        loss = cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
-        for each in self.optimizers:
-            each.step()
-            each.zero_grad()
-        return loss.item()
+    def trained(self) -> torch.nn.Module:
+        return self.model.module
 
     def bytes_sent(self) -> int | None:
         return None if self.state is None else self.state.stats()["bytes_sent"]
@@ -132,41 +126,17 @@ def speed(args: argparse.Namespace) -> list[dict]:
     return rows
 
 
-def losses(args: argparse.Namespace) -> list[dict]:
-    """Trains with each way from the same initial weights on the same data. Returns a row per way with its losses."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    train, test = (
-        windows(torch.from_numpy(np.frombuffer(b"\n".join(part), np.uint8).astype(np.int64) % CHARACTERS), 1, CONTEXT)
-        for part in files()
-    )
-    task = Task(Transformer, train, spread(test, 500), "nats")
-    nats: dict[str, list[float]] = {name: [] for name in args.ways}
+def with_losses(args: argparse.Namespace) -> list[dict]:
+    """Trains with each way. Returns a row per way with its losses."""
     sent: dict[str, int | None] = {}
-    for seed in range(args.seeds):
-        for name in args.ways:
-            torch.manual_seed(seed)
-            way = Way(name, args.width or 64, args.blocks or 2, args.rate)
-            schedules = [
-                torch.optim.lr_scheduler.LambdaLR(
-                    each, lambda s: min(1, 10 * (s + 1) / args.steps) * (1 - s / args.steps)
-                )
-                for each in way.optimizers
-            ]
-            for step in range(args.steps):
-                draws = torch.Generator().manual_seed(10_000 * seed + step)
-                rows_of = torch.randint(len(train[0]), (world, args.batch), generator=draws)[rank]
-                way.step(train[0][rows_of], train[1][rows_of])
-                for each in schedules:
-                    each.step()
-            nats[name].append(round(-task.score(way.model.module), 4))
-            sent[name] = way.bytes_sent()
-            if way.state is not None:
-                way.state.close()
-            if rank == 0:
-                print(seed, name, nats[name][-1], file=sys.stderr, flush=True)
+
+    def watch(name: str, seed: int, way: Way) -> None:
+        sent[name] = way.bytes_sent()
+
+    found = losses.losses(args, lambda name: Way(name, args.width or 64, args.blocks or 2, args.rate), watch)
     return [
-        {"way": name, "nats": found, "bytes sent per rank and step": sent[name] and round(sent[name] / args.steps)}
-        for name, found in nats.items()
+        {"way": name, "nats": nats, "bytes sent per rank and step": sent[name] and round(sent[name] / args.steps)}
+        for name, nats in found
     ]
 
 
@@ -175,16 +145,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, help="128; 64 with --loss")
     parser.add_argument("--blocks", type=int, help="6; 2 with --loss")
     parser.add_argument("--steps", type=int, help="6 after one that is not counted; 300 with --loss")
-    parser.add_argument("--loss", action="store_true", help="losses instead of seconds")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=8, help="of each rank, with --loss")
-    parser.add_argument("--rate", type=float, default=0.02, help="Muon's, with --loss")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="with --loss")
+    losses.options(parser, 0.02, list(WAYS))
     args = parser.parse_args()
     args.steps = args.steps or (300 if args.loss else 6)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for row in losses(args) if args.loss else speed(args):
+    for row in with_losses(args) if args.loss else speed(args):
         if dist.get_rank() == 0:
             print(json.dumps(row), flush=True)
     dist.barrier()

@@ -5,10 +5,12 @@
     build/tithe hosts --hosts 4x1 --link 100Mb/s -- python lab/bench/sharded.py
     python lab/bench/sharded.py --alone                # a step without communication, one process
     python lab/bench/sharded.py --list FILE            # the model for `tithe simulate --sharded`
+    torchrun --nproc-per-node 4 lab/bench/sharded.py --loss --plot bits.svg
 
 One process per host. The ways take turns, step by step, in the same processes, and each has a model of its own.
 Seconds are medians of rank 0's steps; the ratio is the median of the ratios to FSDP2's own step in the same turn.
-tithe counts the bytes of rank 0; the bytes of FSDP2's own collectives are computed.
+tithe counts the bytes of rank 0; the bytes of FSDP2's own collectives are computed. With --loss FSDP2 and FSDP2 with
+tithe train a transformer of the studies (losses.py); the bits per value are those that rank 0 sends in a step.
 """
 
 import argparse
@@ -26,6 +28,13 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import tithe.torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from lab.bench import losses  # noqa: E402
+
+OWN, TITHE = "FSDP2", "FSDP2 + tithe"
+KINDS = {"gradients": "reduce_scatter", "weights": "all_gather"}
 
 
 class Block(nn.Module):
@@ -55,7 +64,7 @@ class Transformer(nn.Module):
         return self.head(x) * 1.0
 
 
-def sharded(model: Transformer, keep: bool) -> nn.Module:
+def sharded(model: nn.Module, keep: bool) -> nn.Module:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     policy = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16), "reshard_after_forward": not keep}
     for block in model.blocks:
@@ -76,13 +85,78 @@ def model_list(model: nn.Module, seconds: float) -> dict:
     return {"model": "sharded", "forward_ms": 1e3 / 3 * seconds, "tensors": tensors}
 
 
+class Way:
+    """Trains the transformer of the studies, for losses.losses()."""
+
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        self._args = args
+        self.model = sharded(losses.transformer(args.width, args.blocks), args.keep)
+        self.state = tithe.torch.attach(self.model) if name == TITHE else None
+        self.optimizers = [torch.optim.AdamW(self.model.parameters(), lr=args.rate)]
+
+    def trained(self) -> nn.Module:
+        whole = losses.transformer(self._args.width, self._args.blocks)
+        whole.load_state_dict({name: p.full_tensor() for name, p in self.model.named_parameters()})
+        return whole
+
+
+def with_losses(args: argparse.Namespace) -> list[dict]:
+    """Trains with FSDP2's own collectives and with tithe's. Returns a row per way with its losses, and a row with the
+    bits per value in the first, a middle and the last tenth of the steps, the mean of all seeds."""
+    sent: dict[str, list[list[int]]] = {what: [] for what in KINDS}  # by seed, the sum after each step
+
+    def watch(name: str, seed: int, way: Way) -> None:
+        if way.state is not None:
+            stats = way.state.stats()
+            for what, kind in KINDS.items():
+                sent[what] += [[0]] if len(sent[what]) == seed else []
+                sent[what][seed].append(stats[kind]["bytes_sent"])
+
+    rows = [{"way": name, "nats": nats} for name, nats in losses.losses(args, lambda name: Way(name, args), watch)]
+    if len(rows) > 1:
+        first, second = (row["nats"] for row in rows)
+        rows[1]["difference"] = [round(b - a, 4) for a, b in zip(first, second, strict=True)]
+    world = dist.get_world_size()
+    values = sum(p.numel() for p in losses.transformer(args.width, args.blocks).parameters())
+    rows.append({"values": values, "ranks": world})
+    bits = {
+        what: (8 * torch.tensor(sums, dtype=torch.float64).diff() / (values * (world - 1) / world)).mean(0)
+        for what, sums in sent.items()
+        if sums
+    }
+    tenth = max(1, args.steps // 10)
+    for what, each in bits.items():
+        parts = (each[:tenth], each[args.steps // 2 - tenth // 2 :][:tenth], each[-tenth:], each)
+        rows.append(
+            {f"bits per value, {what}: first, middle, last tenth, all": [round(float(p.mean()), 2) for p in parts]}
+        )
+    if args.plot and dist.get_rank() == 0:
+        plot(bits, args.plot)
+    return rows
+
+
+def plot(bits: dict[str, torch.Tensor], to: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "tithe"
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+    for what, each in bits.items():
+        axes.plot(each, label=what)
+    axes.set(xlabel="step", ylabel="bits per value", ylim=(0, 18), title="sent per rank and step")
+    axes.legend()
+    figure.savefig(to, metadata={"Date": None})
+
+
 def main() -> None:
     """Runs one rank: steps of all ways in turn, or with --alone a step without communication. Rank 0 prints JSON
     lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--width", type=int, default=320)
-    parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=5, help="after one that is not counted")
+    parser.add_argument("--width", type=int, help="320; 64 with --loss")
+    parser.add_argument("--blocks", type=int, help="8; 2 with --loss")
+    parser.add_argument("--steps", type=int, help="5 after one that is not counted; 400 with --loss")
     parser.add_argument(
         "--tokens", type=int, default=16, help="per rank and step: few, since a CPU computes bf16 slowly"
     )
@@ -91,7 +165,11 @@ def main() -> None:
     parser.add_argument("--list", type=Path, metavar="FILE", help="write the model's list, for --seconds per step")
     parser.add_argument("--seconds", type=float, default=0.7, help="of --list: four processes on two cores")
     parser.add_argument("--progress", action="store_true", help="a line per step on stderr")
+    losses.options(parser, 4e-3, [OWN, TITHE])
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the bits per value, with --loss")
     args = parser.parse_args()
+    args.steps = args.steps or (400 if args.loss else 5)
+    args.width, args.blocks = args.width or (64 if args.loss else 320), args.blocks or (2 if args.loss else 8)
     torch.set_num_threads(1)
     torch.manual_seed(0)
 
@@ -101,11 +179,18 @@ def main() -> None:
     if args.list:
         args.list.write_text(json.dumps(model_list(make(), args.seconds)))
         return
+    if args.loss:
+        dist.init_process_group("gloo")
+        for row in with_losses(args):
+            if dist.get_rank() == 0:
+                print(json.dumps(row), flush=True)
+        dist.barrier()
+        return
     if args.alone:
         models = {"alone": make(), "alone, bf16": make().bfloat16()}
     else:
         dist.init_process_group("gloo")
-        models = {"FSDP2": sharded(make(), args.keep), "FSDP2 + tithe": sharded(make(), args.keep)}
+        models = {OWN: sharded(make(), args.keep), TITHE: sharded(make(), args.keep)}
         models["DDP + tithe"] = DistributedDataParallel(make())
     states = {name: tithe.torch.attach(model) for name, model in models.items() if "tithe" in name}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=3e-4) for name, model in models.items()}
@@ -132,13 +217,13 @@ def main() -> None:
     for name, taken in seconds.items():
         row = {"way": name, "values": values, "seconds": round(statistics.median(taken[1:]), 3)}
         if not args.alone:
-            ratios = [own / each for own, each in zip(seconds["FSDP2"][1:], taken[1:], strict=True)]
+            ratios = [own / each for own, each in zip(seconds[OWN][1:], taken[1:], strict=True)]
             row["times faster"] = round(statistics.median(ratios), 2)
         if name in states:
             row["MB sent per step"] = round((states[name].stats()["bytes_sent"] - before[name]) / args.steps / 1e6, 2)
         print(json.dumps(row), flush=True)
-    if "FSDP2 + tithe" in states:
-        print(states["FSDP2 + tithe"], flush=True)
+    if TITHE in states:
+        print(states[TITHE], flush=True)
     if not args.alone:
         dist.barrier()
 

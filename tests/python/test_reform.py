@@ -93,6 +93,41 @@ def test_differing_bucket_in_a_later_round_names_the_rank(transport):
         assert took < 20, "no clock of the session had to run out"
 
 
+def sharded_rounds(session, n=9):
+    """Makes a reduce-scatter and an all-gather. Returns whether this rank has the mean of its range, and all ranges."""
+    rank, world = session.rank, session.world
+    w, g = np.arange(n, dtype="f4") + rank, np.full(n, rank, "f4")
+    session.wait(session.reduce_scatter({"w": w}))
+    session.commit()
+    session.wait(session.all_gather({"g": g}))
+    session.commit()
+    part = -(-n // world)
+    mine = slice(part * rank, part * (rank + 1))
+    mean = np.arange(n, dtype="f4") + (world - 1) / 2
+    return bool((w[mine] == mean[mine]).all() and (g == np.arange(n) // part).all())
+
+
+@pytest.mark.parametrize("codec", ["fp32", "bf16"])
+def test_sharded_rounds_go_on_with_fewer_owners(codec):
+    before, after = Together(3), Together(2)
+
+    def rank(r):
+        session = tithe.Session.open(
+            r, 3, before.of(r), members=["a", "b", "c"], codec=codec, transport="tcp", timeout=30.0
+        )
+        right = [sharded_rounds(session)]
+        before.barrier.wait()
+        if r != 1:
+            place = r // 2
+            session.reform(place, 2, after.of(place), ["a", "c"], 1, transport="tcp")
+            right.append(sharded_rounds(session))
+        before.barrier.wait()
+        session.close()
+        return right
+
+    assert each(3, rank) == [[True, True], [True], [True, True]]
+
+
 WRONG = {
     "an old epoch": {"epoch": 0},
     "no names": {"members": []},

@@ -7,8 +7,10 @@ import torch.distributed as dist
 from fsdp_jobs import Network
 from processes import run_ranks
 from sharded_jobs import batch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import tithe.c10d
 
@@ -19,6 +21,19 @@ AVG, SUM = dist.ReduceOp.AVG, dist.ReduceOp.SUM
 def of(world, codec, **options):
     given = tithe.c10d.Options(codec=codec, timeout=30.0, **{"min_values": 0, **options})
     return dist.new_group(range(world), backend="tithe", pg_options=given)
+
+
+def redistributed(rank, world):
+    """Changes the placement of DTensors on a mesh whose group is of backend "tithe"."""
+    group = of(world, "fp32")
+    mesh = DeviceMesh.from_group(group, "cpu")
+    rows = [torch.arange(8.0).view(4, 2) + 10 * r for r in range(world)]
+    whole = DTensor.from_local(rows[rank], mesh, [Shard(0)]).redistribute(placements=[Replicate()])
+    assert torch.equal(whole.to_local(), torch.cat(rows))
+    for placement, want in ((Shard(0), rows[rank] * world), (Replicate(), torch.cat(rows) * world)):
+        summed = DTensor.from_local(torch.cat(rows), mesh, [Partial()]).redistribute(placements=[placement])
+        assert torch.equal(summed.to_local(), want)
+    assert tithe.c10d.stats(group)["rounds"] == 3, "an all-gather, a reduce-scatter and an all-reduce"
 
 
 def collectives(rank, world):
@@ -45,6 +60,13 @@ def collectives(rank, world):
     want = [sum(torch.arange(8.0 * world) + r for r in range(world)), small * world]
     assert all(torch.equal(o, w.view(world, -1)[rank]) for o, w in zip(outputs, want, strict=True))
     assert tithe.c10d.stats(some)["rounds"] == 1
+    gathered = [torch.empty(8 * world), torch.empty(world)]
+    with dist._coalescing_manager(group=some):
+        for whole, mine in zip(gathered, outputs, strict=True):
+            dist.all_gather_into_tensor(whole, mine, group=some)
+    assert all(torch.equal(g, w) for g, w in zip(gathered, want, strict=True))
+    assert tithe.c10d.stats(some)["rounds"] == 2
+    redistributed(rank, world)
     rounds = tithe.c10d.stats(group)["rounds"]
     with_residual = of(world, "onebit")
     dist.reduce_scatter_tensor(torch.empty(6), torch.ones(6 * world), group=with_residual)

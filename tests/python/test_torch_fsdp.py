@@ -4,7 +4,11 @@
 Gloo adds the ranks' values in an order of its own, tithe in the order of ranks. The sum of two values does not depend
 on the order, so two ranks are compared with FSDP2 on Gloo. Four ranks are compared with FSDP2 whose reduce-scatter adds
 in the order of ranks.
+
+Most settings gather bfloat16 and reduce float32, so that weights are sent by `delta`, without its minimum of weights.
 """
+
+import functools
 
 import torch
 import torch.distributed as dist
@@ -16,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
 import tithe.torch
+from tithe.torch._sharded import fsdp_comm
 
 STEPS, FEW = 20, 6  # with four ranks most settings run for a few steps, because the processes share the cores
 
@@ -110,16 +115,20 @@ def with_checkpoint():
     return network
 
 
-def in_one_group():
+def in_one_group(**policy):
     network, mesh = Network(), one_mesh()
-    fully_shard([network.enter, network.leave], mesh=mesh)
-    return fully_shard(network, mesh=mesh)
+    fully_shard([network.enter, network.leave], mesh=mesh, **policy)
+    return fully_shard(network, mesh=mesh, **policy)
 
 
-def along_columns():
+def with_columns():
     network = Network()
     network.enter, network.leave = nn.Linear(WIDTH, 48), nn.Linear(48, 16)
-    return network_of(make=lambda: network, shard_placement_fn=lambda p: Shard(1 if p.dim() > 1 else 0))
+    return network
+
+
+def by_columns(p):
+    return Shard(1 if p.dim() > 1 else 0)
 
 
 def hooked(network):
@@ -128,21 +137,21 @@ def hooked(network):
 
 
 def parity(rank, world, reference):
-    """Compares tithe with FSDP2 under every loop and setting. Returns, by name, whether the bits are equal, and the
-    stats."""
+    """Compares tithe with FSDP2 under every loop and setting. Returns, by name, whether the bits are equal, the stats,
+    and the number of modules whose weights went by delta."""
     half, mixed = torch.bfloat16, MixedPrecisionPolicy
     mesh = one_mesh()
+    fsdp_comm.MIN_VALUES = 1
 
-    def one(make=lambda: network_of(mesh), prepare=lambda network: None, run=plain, steps=FEW if world > 2 else STEPS):
-        own, ours, state = ends(make, prepare, run, reference, steps)
-        return own == ours, state.stats()
-
-    def made(inner, **policy):
-        return lambda: network_of(mesh, inner, **policy)
+    def one(make=Network, prepare=lambda network: None, run=plain, steps=FEW if world > 2 else STEPS, **policy):
+        policy = {"mp_policy": mixed(half, torch.float32), **policy}
+        make_sharded = make if make is in_one_group else functools.partial(network_of, mesh, make)
+        own, ours, state = ends(functools.partial(make_sharded, **policy), prepare, run, reference, steps)
+        return own == ours, state.stats(), sum(key.startswith("weights.delta.") for key in state.tensor_stats())
 
     results = {
         "plain": one(steps=STEPS),
-        "kept whole after forward": one(made(Network, reshard_after_forward=False)),
+        "kept whole after forward": one(reshard_after_forward=False),
         "accumulated": one(run=accumulated),
         "accumulated on the way": one(run=accumulated_on_the_way),
         "clipped": one(run=clipped),
@@ -151,33 +160,36 @@ def parity(rank, world, reference):
         "two forwards": one(run=two_forwards),
         "now and then": one(run=now_and_then),
         "unused as zeros": one(prepare=lambda n: n.set_reduce_scatter_unused_params(True), run=now_and_then),
-        "frozen": one(made(frozen)),
-        "checkpointed": one(made(with_checkpoint)),
-        "bf16": one(made(Network, mp_policy=mixed(half)), steps=STEPS),
-        "bf16, reduced as fp32": one(made(Network, mp_policy=mixed(half, torch.float32))),
-        "reduced as bf16": one(made(Network, mp_policy=mixed(reduce_dtype=half))),
-        "bf16, accumulated": one(made(Network, mp_policy=mixed(half, torch.float32)), run=accumulated),
-        "a bf16 model": one(made(lambda: Network().bfloat16(), mp_policy=mixed(half))),
-        "fp16": one(made(Network, mp_policy=mixed(torch.float16))),
+        "frozen": one(frozen),
+        "checkpointed": one(with_checkpoint),
+        "fp32": one(mp_policy=mixed(), steps=STEPS),
+        "fp32, accumulated": one(mp_policy=mixed(), run=accumulated),
+        "reduced as bf16": one(mp_policy=mixed(half), steps=STEPS),
+        "fp32, reduced as bf16": one(mp_policy=mixed(reduce_dtype=half)),
+        "a bf16 model": one(lambda: Network().bfloat16(), mp_policy=mixed(half)),
+        "fp16": one(mp_policy=mixed(torch.float16)),
         "sums": one(prepare=lambda n: for_each(n, "set_force_sum_reduction_for_comms", True)),
         "divided by the world": one(prepare=lambda n: for_each(n, "set_gradient_divide_factor", float(world))),
         "prefetched": one(prepare=prefetched),
         "one group of two modules": one(in_one_group),
-        "along columns": one(along_columns),
+        "along columns": one(with_columns, shard_placement_fn=by_columns),
         "two buffers": one(prepare=lambda n: for_each(n, "set_reduce_scatter_max_input_buffers", 2)),
         "hooked": one(prepare=hooked),
     }
     if reference:  # Gloo has no such operator
         results["multiplied first"] = one(prepare=lambda n: for_each(n, "set_gradient_divide_factor", 3.0))
     if world == 4:
-        results["copies within two ranks"] = one(made(Network, reshard_after_forward=2))
+        results["copies within two ranks"] = one(reshard_after_forward=2)
     return results
 
 
 def check(results):
     for rank in results:
-        assert [name for name, (equal, _) in rank.items() if not equal] == []
-    stats = {name: figures for name, (_, figures) in results[0].items()}
+        assert [name for name, (equal, *_) in rank.items() if not equal] == []
+    stats = {name: figures for name, (_, figures, _) in results[0].items()}
+    deltas = {name: modules for name, (*_, modules) in results[0].items()}
+    assert deltas.pop("one group of two modules") == 2
+    assert all(modules == (0 if name.startswith("fp32") else 3) for name, modules in deltas.items()), deltas
     steps = FEW if len(results) > 2 else STEPS
     rounds = {
         name: (figures["reduce_scatter"]["rounds"], figures["all_gather"]["rounds"]) for name, figures in stats.items()

@@ -100,6 +100,7 @@ def default(rank, world):
     state = tithe.torch.attach(network)
     ours = learned(network, STEPS)
     state.close()
+    tithe.torch.attach(network_of()).close()
     return own, ours, state.stats(), state.tensor_stats(), str(state), lines.getvalue(), state.plan()
 
 
@@ -122,9 +123,12 @@ def test_default_learns_like_fsdp2_and_reports_its_bytes():
     assert tensors["weights.bfloat16/blocks.1"]["codec"] == "zip" and tensors["weights.bfloat16/blocks.1"]["side"]
     assert "reduce_scatter of eden:scale=unbiased,feedback=none" in plan
     assert f"{STEPS} backward passes, {3 * STEPS} reduce-scatters" in text
-    assert (
-        "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, without loss" in line
-    )
+    bf16, fp32 = line.splitlines()
+    blocks = 2 * sum(p.numel() for p in Block(64).parameters())
+    needs = "(delta needs 16 bits, as by MixedPrecisionPolicy(torch.bfloat16), and 4,096 weights per rank)"
+    assert "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, and " in bf16
+    assert f"and {values - blocks:,} values by zip {needs}, without loss; {2 * blocks:,} bytes of memory" in bf16
+    assert f"weights by zip {needs}, without loss; no memory beside" in fp32
     assert [r[5] for r in results[1:]] == [""], "rank 0 alone writes to the log"
 
 
@@ -256,12 +260,20 @@ def refusals(rank, world):
         "float64": text_of(network_of(make=lambda: Network().double())),
         "reduced as float64": text_of(network_of(mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float64))),
         "auto": text_of(network_of(), codec="auto"),
-        "feedback": text_of(network_of(), codec="topk:ratio=0.1"),
+        "feedback": text_of(network_of(), codec="minmax:bits=8,feedback=residual"),
+        "feedback of eden": text_of(network_of(), codec="eden"),
+        "selected gradients": text_of(network_of(), codec="topk:ratio=0.1,feedback=none"),
+        "signs by a rule": text_of(network_of(), choices={"*.bias": "onebit:feedback=none"}),
+        "gradients in phases": text_of(network_of(), codec="qsgd_shared:feedback=none"),
         "feedback by a rule": text_of(network_of(), choices={"*.weight": "onebit"}),
         "optimizer": text_of(attached, optimizer=adam(attached)),
         "undo": text_of(network_of(), undo=True),
         "option": text_of(network_of(), weigths="zip"),
         "weights": text_of(network_of(), weights="zap"),
+        "selected weights": text_of(network_of(), weights="topk:ratio=0.9"),
+        "signs of weights": text_of(network_of(), weights="onebit"),
+        "4 bits of weights": text_of(network_of(), weights="eden:bits=4"),
+        "weights in phases": text_of(network_of(), weights="fp8_shared"),
         "ranks differ": text_of(network_of(), weights=("zip", "uncompressed")[rank]),
         "inside": text_of(network_of(), inside="auto"),
         "no parameters": text_of(fully_shard(nn.Tanh(), mesh=one_mesh())),
@@ -292,12 +304,20 @@ def test_refusals_name_the_cure():
             "float64": "float64 are not supported",
             "reduced as float64": "reduces gradients as torch.float64",
             "auto": "leave codec out for eden:bits=4,scale=unbiased",
-            "feedback": "'topk:ratio=0.1,feedback=none'",
+            "feedback": "'eden:bits=4,scale=unbiased', which needs none",
+            "feedback of eden": "in every step by 'eden:feedback=none'",
             "feedback by a rule": "codec 'onebit' works by error feedback",
+            "selected gradients": "sends a selection of the values",
+            "signs by a rule": "codec 'onebit:feedback=none' has a relative error of 60%, and a model",
+            "gradients in phases": "needs several exchanges",
             "optimizer": "any optimizer serves",
             "undo": "undo= is not for",
             "option": "did you mean 'weights'",
             "weights": "zap",
+            "selected weights": "weights='topk:ratio=0.9': the codec sends a selection of the values",
+            "signs of weights": "has a relative error of 60%, and weights are gathered without error feedback: leave",
+            "4 bits of weights": "has a relative error of 10%",
+            "weights in phases": "'fp8_shared': the codec needs several exchanges",
             "ranks differ": "weights='zip' on rank 0 and weights='uncompressed' on rank 1",
             "inside": "inside= is for DistributedDataParallel",
             "no parameters": "found no parameters",

@@ -2,7 +2,10 @@
 """Weights of a sharded model as lossless differences: the same bits as uncompressed weights, in fewer bytes."""
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import tithe.torch
 from tithe import _core
+from tithe.torch._sharded import fsdp_delta
+from tithe.torch._sharded.fsdp_rounds import Tally
 
 sys.path.append(str(Path(__file__).parents[1] / "second_decoder"))
 
@@ -90,6 +95,7 @@ def test_a_second_gather_of_the_same_weights_costs_little(results):
 def recovered(rank, world):
     """Makes three steps; then a gather of weights with a NaN; then three steps with the earlier weights."""
     ends = []
+    nans = []  # of the gathers with a NaN, by step
     for weights in (None, "uncompressed"):
         torch.manual_seed(2)
         network = Network()
@@ -106,6 +112,7 @@ def recovered(rank, world):
                 if rank == 0:
                     own[0, 0] = float("nan")
                 layer.unshard()
+                nans.append(int(layer.weight.isnan().sum()))
                 layer.reshard()
                 own.copy_(before)
             torch.manual_seed(100 * step + rank)
@@ -113,13 +120,60 @@ def recovered(rank, world):
             optimizer.step()
             optimizer.zero_grad()
         state.close()
-        ends.append((bits(network), bool(torch.isfinite(own).all())))
-    return ends
+        ends.append((bits(network), bool(torch.isfinite(own).all()), state.stats()["rounds_dropped"]))
+    return ends, nans
 
 
 def test_non_finite_weights_of_one_gather_have_no_later_effect():
-    for (own, finite), (plain, _) in run_ranks(2, recovered):
+    for ((own, finite, dropped), (plain, _, plain_dropped)), nans in run_ranks(2, recovered):
         assert finite and own == plain
+        assert nans == [192 * 192, 1, 192 * 192, 192 * 192], "a difference gathers the NaN alone"
+        assert (dropped, plain_dropped) == (1, 2)
+
+
+# ---- Decoding by several threads
+
+
+def decoded(monkeypatch, decode, damaged=-1):
+    """Returns this rank's result of an all-gather of four ranks' differences, and the new weights."""
+    monkeypatch.setattr(fsdp_delta, "_PARALLEL", 1)
+    random, world, part = np.random.default_rng(1), 4, 5000
+    before, now = (random.integers(0, 2**16, (world, part), dtype=np.uint16) for _ in range(2))
+    output = torch.from_numpy(now.copy().view(np.int16)).view(torch.bfloat16).flatten()
+    output.view(torch.int16)[: part * (world - 1)] = 0  # the last part is this rank's own
+
+    def all_gather(tensors, bounds):
+        words = tensors[0][1].view(world, -1)
+        for rank in range(world - 1):
+            _core.delta_encode("bfloat16", before[rank], now[rank], words[rank].numpy())
+            if rank == damaged:
+                words[rank, 3] = 0.0
+        return 0
+
+    with ThreadPoolExecutor(world - 1) as decoders:
+        rounds = SimpleNamespace(rank=world - 1, world=world, gathers=Tally(), decoders=decoders)
+        previous = {torch.bfloat16: torch.from_numpy(before.copy().view(np.int16)).flatten()}
+        each = fsdp_delta.DeltaRound(rounds, "w", "d", output, world, previous)
+        each.start(SimpleNamespace(all_gather=all_gather))
+        monkeypatch.setattr(_core, "delta_decode", decode)
+        each.received()
+    return output.view(torch.int16).numpy().view(np.uint16), now.ravel()
+
+
+def test_parts_of_other_ranks_are_decoded_at_the_same_time(monkeypatch):
+    original, together = _core.delta_decode, threading.Barrier(3)
+
+    def decode(*given):
+        together.wait(20.0)  # BrokenBarrierError unless three threads come
+        original(*given)
+
+    got, now = decoded(monkeypatch, decode)
+    assert (got == now).all()
+
+
+def test_a_damaged_part_is_named_if_several_threads_decode(monkeypatch):
+    with pytest.raises(RuntimeError, match="the weights of rank 1 cannot be decoded"):
+        decoded(monkeypatch, _core.delta_decode, damaged=1)
 
 
 # ---- The coder

@@ -18,6 +18,8 @@ from tithe.torch._sharded.fsdp_rounds import AllGatherRound, Rounds
 # uncompressed weights 8 kB.
 MIN_VALUES = 4096
 
+_PARALLEL = 1 << 16  # parts of fewer weights are decoded sooner than threads wake up
+
 Previous = dict[torch.dtype, torch.Tensor]  # the bits of one group's last gather
 
 
@@ -54,9 +56,9 @@ class DeltaRound(AllGatherRound):
         else:
             before = self._previous[self._output.dtype]
             parts, words = before.view(self._world, -1), self._words.view(self._world, -1)
-            for rank in range(self._world):
-                if rank != self._rank:
-                    self._decode(rank, parts[rank], words[rank])
+            others = [(rank, parts[rank], words[rank]) for rank in range(self._world) if rank != self._rank]
+            at_once = self._rounds.decoders.map if parts.shape[1] >= _PARALLEL else map
+            list(at_once(lambda other: self._decode(*other), others))  # raises the first error
             bits.copy_(before)
             self._words = None
         super().received()

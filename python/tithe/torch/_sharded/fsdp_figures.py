@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tithe import _core
 from tithe._stats import by_tensor, summed_up
 from tithe.torch._hook.report import _size
+from tithe.torch._sharded.fsdp_delta import MIN_VALUES
 from tithe.torch._sharded.fsdp_groups import ShardedGroup
 from tithe.torch._sharded.settings import LOSSLESS, WEIGHTS
 
@@ -60,19 +61,37 @@ def text(stats: dict[str, Any], codec: str, weights: str) -> str:
 
 def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, weights: str) -> str:
     """Returns one line for the log."""
-    values = sum(group.whole(name).numel() for group in groups for name, _ in group.named())
+    values = sum(map(_values, groups))
+    by_difference = sum(_values(group) for group in groups if _sends_differences(group, session.world, weights))
     fewer = sorted({group.path for group in groups if group.keeps_copies_within_fewer_ranks()})
     return (
         f"fully_shard() over {session.world} ranks and {session.transport}: {len(groups)} modules, {values:,} values; "
-        f"gradients by {codec} to their owners, no residual; weights by {weights}, "
+        f"gradients by {codec} to their owners, no residual; weights by "
+        f"{_weights_text(weights, values - by_difference, values)}, "
         f"{'without loss' if weights in LOSSLESS else 'with loss, from exact weights at their owners'}; "
         + (
-            "2 bytes of memory per 16-bit parameter"
-            if weights == "delta"
+            f"{2 * by_difference:,} bytes of memory for the previous weights"
+            if by_difference
             else "no memory beside the collective under way"
         )
         + (f"; copies within fewer ranks (reshard_after_forward=<int>, {len(fewer)} modules) by FSDP2" if fewer else "")
     )
+
+
+def _values(group: ShardedGroup) -> int:
+    return sum(group.whole(name).numel() for name, _ in group.named())
+
+
+def _sends_differences(group: ShardedGroup, world: int, weights: str) -> bool:
+    return weights == "delta" and group.gathered_bytes() == 2 and _values(group) >= MIN_VALUES * world
+
+
+def _weights_text(weights: str, others: int, values: int) -> str:
+    """others: the number of weights that delta does not send."""
+    if weights != "delta" or not others:
+        return weights
+    needs = f"delta needs 16 bits, as by MixedPrecisionPolicy(torch.bfloat16), and {MIN_VALUES:,} weights per rank"
+    return f"zip ({needs})" if others == values else f"delta, and {others:,} values by zip ({needs})"
 
 
 def _figures(tally: Tally, world: int) -> dict[str, int]:

@@ -84,6 +84,10 @@ class ShardedGroup(Group):
         after = self._inner.post_forward_mesh_info
         return after is not None and after.shard_mesh_size != self._inner.mesh_info.shard_mesh_size
 
+    def gathered_bytes(self) -> int:
+        """Returns the size of a weight in all-gathers."""
+        return (self._inner.mp_policy.param_dtype or self._shards[0].sharded_param.dtype).itemsize
+
     def weights_key(self, dtype: torch.dtype) -> str:
         return f"{WEIGHTS}.{DTYPES[dtype]}/{self.path}"
 

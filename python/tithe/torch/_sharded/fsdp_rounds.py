@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import queue
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -165,6 +167,8 @@ class Rounds(RoundThread):
         self.timeout = timeout
         self.rank, self.world = session.rank, session.world
         self.scatters, self.gathers = Tally(), Tally()
+        # threads for parts of an all-gather; they start at the first use, and end with this object
+        self.decoders = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "tithe decoder")
         self._last: dict[Any, Any] = {}  # figures and state, set when the session is closed
 
     def issue(self, each: Round) -> None:
@@ -192,6 +196,7 @@ class Rounds(RoundThread):
             last = (summed_up, by_tensor, plan_text, _core.Session.state)
             self._last = {of: of(self.session) for of in last}
             self.stop()
+            self.decoders.shutdown()
 
 
 class _Mark(Round):

@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tithe import _core
 from tithe._choices import choices_text, is_lossless, rules_of
+from tithe._codec import decode, encode
 
 LOSSLESS = ("delta", "zip", "uncompressed")  # values of weights= without loss
 WEIGHTS = "weights"  # keys of all-gathers: weights.<type>/<module>
 GRADIENTS = "eden:bits=4,scale=unbiased"
 # By type: the codec that sends the values unchanged
 _EXACT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+# The largest relative errors of one encoding. fp8 has 0.03 (e4m3) or 0.05 (e5m2), integers have 0.01 with 8 bits and
+# 0.1 to 0.2 with 4 bits, eden has 0.1 with 4 bits and 0.35 with 2 bits, signs have 0.6.
+_WEIGHTS_ERROR, _BIASED_ERROR = 1 / 16, 1 / 4
 _TAKEN = {
     "authenticate", "choices", "force_reference", "hosts", "lanes", "link", "loss_scale", "measure",
     "min_values", "pacer", "part_values", "patience", "run", "seed", "timeout", "trace", "transport",
@@ -34,7 +41,11 @@ def weights_rules(weights: str) -> dict[str, str]:
     elif weights in ("delta", "zip"):
         chosen = {**dict.fromkeys(_EXACT, "zip"), "float16": "fp16"}  # zip converts float16 to float32
     else:
-        _core.check_codec(weights)
+        if fault := _fault(_core.check_codec(weights), _WEIGHTS_ERROR):
+            raise ValueError(
+                f"weights={weights!r}: the codec {fault}, and weights are gathered without error feedback: leave "
+                "weights out for 'delta', which has no loss, or use 'fp8' or another codec of about 8 bits"
+            )
         chosen = dict.fromkeys(_EXACT, weights)
     rules = {f"{WEIGHTS}.{dtype}/*": codec for dtype, codec in chosen.items()}
     if weights == "delta":
@@ -63,13 +74,47 @@ def check_gradients(codec: str, choices: str) -> None:
             f"leave codec out for {GRADIENTS}"
         )
     for spec in (codec, *_codecs_of(choices)):
+        fault = _fault(_core.check_codec(spec), math.inf if _is_unbiased(spec, unknown=True) else _BIASED_ERROR)
         if keeps_residual(spec):
             plain = f"{spec}{',' if ':' in spec else ':'}feedback=none"
+            cure = "" if fault or "feedback=" in spec else f", or accept the codec's error in every step by {plain!r}"
             raise ValueError(
                 f"codec {spec!r} works by error feedback, which would keep 8 bytes per parameter of the whole model on "
-                f"every rank: leave codec out for {GRADIENTS!r}, which needs none, or accept the codec's error in "
-                f"every step by {plain!r}"
+                f"every rank: leave codec out for {GRADIENTS!r}, which needs none{cure}"
             )
+        if fault:
+            raise ValueError(
+                f"codec {spec!r} {fault}, and a model that is sharded over all ranks has no error feedback: leave "
+                f"codec out for {GRADIENTS!r}, or use an unbiased codec, or one of 3 bits or more"
+            )
+
+
+def _fault(spec: str, most: float) -> str:
+    """Returns why a codec without error feedback damages the values, or "". most: the largest relative error."""
+    traits = _traits(spec)
+    if len(traits.get("phases", ())) > 1:
+        return "needs several exchanges between ranks"
+    if traits.get("selects"):
+        return "sends a selection of the values"
+    error = _relative_error(spec)
+    return f"has a relative error of {error:.0%}" if error > most else ""
+
+
+@functools.cache
+def _relative_error(spec: str) -> float:
+    """Returns the error of one encoding of small normally distributed values, in norm."""
+    values = np.random.default_rng(0).normal(0, 2**-10, 4096).astype(np.float32)
+    return float(np.linalg.norm(decode(encode(spec, values), spec=spec) - values) / np.linalg.norm(values))
+
+
+def _traits(spec: str) -> dict[str, Any]:
+    """Returns the codec's entry in tithe.codecs(), or {} for a codec that is not in this build, such as a user's."""
+    name = spec.partition(":")[0]
+    return next((each for each in _core.codecs() if each["name"] == name), {})
+
+
+def _is_unbiased(spec: str, unknown: bool = False) -> bool:
+    return "scale=unbiased" in spec or _traits(spec).get("unbiased", unknown)
 
 
 def any_residual(given: Mapping[str, Any]) -> bool:
@@ -86,11 +131,9 @@ def keeps_residual(spec: str) -> bool:
     """Returns True if a reduce-scatter has error feedback under this codec (docs/reference/sharded_rounds.md,
     Feedback)."""
     settings = _core.check_codec(spec)
-    name = settings.partition(":")[0]
-    unbiased = {each["name"]: each["unbiased"] for each in _core.codecs()}
     if "feedback=" in settings:
         return "feedback=none" not in settings
-    return not (is_lossless(settings) or unbiased.get(name, False) or "scale=unbiased" in settings)
+    return not (is_lossless(settings) or _is_unbiased(settings))
 
 
 def _codecs_of(choices: str) -> list[str]:
