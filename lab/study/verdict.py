@@ -6,7 +6,9 @@ import statistics
 
 FLOOR = {"%": 0.3, "nats": 0.01}  # always counted as noise, per unit of the score
 SURE = 7  # the number of seeds from which a difference within the floor is reported as one
-OWN = {"tithe's AdamW": "AdamW"}  # tithe's own optimizers, and the optimizer with fp32 that is their reference
+# Optimizers for which attach() has codecs of its own, and the optimizer with fp32 that is their reference. They do not
+# count for the default.
+OWN = {"tithe's AdamW": "AdamW", "Muon with AdamW": "Muon with AdamW"}
 GUESSING = {"%": 10.0, "nats": -4.852}  # the score without learning: ten classes, 128 characters
 
 
@@ -146,7 +148,7 @@ def markdown(head: list[str], rows: list[list[str]], numbers: int = 0) -> str:
 def gaps(study: Study) -> str:
     """Returns the large table: a row per codec, most bytes first."""
     cells = [cell for cell in study.cells if any(study.has(cell, codec) for codec in study.codecs)]
-    head = ["codec", "bytes per value", "fp32's bytes", "seeds", *cells, "within noise in all"]
+    head = ["codec", "bytes per value", "fp32's bytes", "seeds", *cells, "within noise in all six"]
     rows = [
         [
             f"`{codec}`",
@@ -163,9 +165,9 @@ def gaps(study: Study) -> str:
 
 def references(study: Study) -> str:
     rows = []
-    for name in study.plain:
-        found, cell = list(study.reference(name).values()), study.cells[name]
-        if found:
+    for name, cell in study.cells.items():
+        found = list(study.reference(name).values())
+        if found and OWN.get(cell["optimizer"]) in (None, cell["optimizer"]):
             score = statistics.fmean(found)
             shown = f"{score:.2f} %" if unit(name) == "%" else f"{-score:.3f} nats"
             digits = 2 if unit(name) == "%" else 3

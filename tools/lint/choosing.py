@@ -65,18 +65,14 @@ def first_study(path: Path) -> dict[str, str]:
     return out
 
 
-def table(study: verdict.Study, first: dict[str, str]) -> str:
+def table(study: verdict.Study) -> str:
+    results = dict(verdicts(study, {}))
+    columns = [optimizer for optimizer in OPTIMIZERS if any(optimizer in found for found in results.values())]
     rows = [
-        [
-            f"`{codec}`",
-            f"1/{study.smaller(codec):.3g}",
-            first.get(codec, ""),
-            *(verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS),
-        ]
-        for codec in study.by_bytes()
-        if codec != "fp32"
+        [f"`{codec}`", f"1/{study.smaller(codec):.3g}", *(found.get(column, "") for column in columns)]
+        for codec, found in results.items()
     ]
-    return verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
+    return verdict.markdown(["codec", "fp32's bytes", *columns], rows, 1)
 
 
 def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -101,14 +97,15 @@ def contradictions(page: str, codecs: list[str], study: verdict.Study, first: di
 
 
 def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields (codec, the verdict under each optimizer of its runs)."""
+    """Yields (codec, its verdict under each optimizer that ran with all models) of codecs that have one."""
     for codec in study.by_bytes():
         by_optimizer = {
             FIRST: first.get(codec, ""),
             **{optimizer: verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS},
         }
-        if codec != "fp32":
-            yield codec, {name: verdict for name, verdict in by_optimizer.items() if verdict}
+        known = {name: verdict for name, verdict in by_optimizer.items() if verdict}
+        if codec != "fp32" and known:
+            yield codec, known
 
 
 def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> str:
@@ -152,7 +149,7 @@ def check(root: Path, write: bool) -> Iterator[Problem]:
     study, first = verdict.Study(details), first_study(root / "lab/results/study.json")
     codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
     new = {
-        page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
+        page: MARKED.sub(lambda m: m[1] + table(study) + m[2], page.read_text()),
         **{f.with_suffix(".md"): verdict.page(json.loads(f.read_text())) for f in results.parent.rglob(f"{NAME}.json")},
         root / "apps/tithe/codec/choosing.def": definitions(page.read_text(), codecs, study, first),
         root / "python/tithe/_studied.py": module(study, first),
