@@ -50,8 +50,9 @@ class Results:
                 mine = self.details[key]
                 if old[key] != mine and not (isinstance(mine, dict) and mine | old[key] == mine):
                     raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
-            self.details["runs"] = old["runs"]
-            self.details["command"] = old["command"]
+            machines = [old["machine"], self.details["machine"]]
+            self.details["machine"] = "; then ".join(machines[: 1 + (machines[1] not in machines[0])])
+            self.details["runs"], self.details["command"] = old["runs"], old["command"]
         self.known = {self.key(run) for run in self.details["runs"]}
 
     @staticmethod
