@@ -20,11 +20,12 @@ from tithe.torch._hook.parameter_views import ParameterViews
 from tithe.torch._optimizer.squares import Squares
 
 RANKS = int(os.environ.get("RANKS") or 4)
-STRATEGY = "server"
+STRATEGY = os.environ.get("STRATEGY") or "server"
 TOGETHER = " in a group"
 LEAST = 4096  # values: a smaller tensor is sent uncompressed if no rule matches it
 MOMENTUM = 0.9
 TIED = "tithe's AdamW"
+MUON = "Muon with AdamW"
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,34 @@ _RATES = {
     ("convnet", "AdamW"): 8e-3,
     ("transformer", "SGD 0.9"): 0.4,
     ("transformer", "AdamW"): 8e-3,
+    ("mlp", MUON): 4e-3,
+    ("convnet", MUON): 8e-3,
+    ("transformer", MUON): 8e-3,
 }
 _RATES |= {(model, TIED): rate for (model, optimizer), rate in _RATES.items() if optimizer == "AdamW"}
 CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key, rate in _RATES.items())}
 
 
-def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer:
+class MuonWithAdamW:
+    """torch.optim.Muon for the weights of linear layers but the last, AdamW for the other parameters. match_rms_adamw
+    makes one rate suit both."""
+
+    def __init__(self, model: torch.nn.Module, rate: float):
+        *matrices, _ = [layer.weight for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+        own = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in own]
+        muon = torch.optim.Muon(matrices, lr=rate, adjust_lr_fn="match_rms_adamw")
+        self.both = muon, torch.optim.AdamW(others, lr=rate)
+        self.param_groups = [group for each in self.both for group in each.param_groups]
+
+    def step(self) -> None:
+        for each in self.both:
+            each.step()
+
+
+def make_optimizer(cell: Cell, model: torch.nn.Module, codec: str) -> torch.optim.Optimizer | MuonWithAdamW:
+    if cell.optimizer == MUON:
+        return MuonWithAdamW(model, cell.rate)
     kinds = {"AdamW": torch.optim.AdamW, TIED: tithe.torch.optim.AdamW, **variances.RULES}
     if cell.optimizer in kinds:
         return kinds[cell.optimizer](model.parameters(), lr=cell.rate)

@@ -8,8 +8,9 @@ loses the runs under way; RESUME=1 continues.
 Environment:
     SEEDS=3
     CODECS="a b"          specs; all codecs if unset
-    OPTIMIZERS="a, b"     of SGD 0.9, AdamW, tithe's AdamW; all if unset
+    OPTIMIZERS="a, b"     of SGD 0.9, AdamW, tithe's AdamW, Muon with AdamW; all if unset
     FP32_SEEDS=8          of the reference: its spread is the noise against which the codecs are measured
+    RANKS=4  STRATEGY=server
     JOBS=2                processes
     RESUME=1              keeps the runs of OUT/study_optimizers.json and trains only the missing ones
     RATES=1               trains only fp32, at rates around each cell's own, and prints the scores
@@ -34,7 +35,7 @@ from lab.study.verdict import OWN
 
 FACTORS = (1 / 4, 1 / 2, 1, 2, 4)  # of a cell's rate, for RATES
 RATES_SEED = 100  # a seed that no comparison uses
-SHOWN = ("SEEDS", "CODECS", "OPTIMIZERS", "FP32_SEEDS")
+SHOWN = ("SEEDS", "CODECS", "OPTIMIZERS", "FP32_SEEDS", "RANKS", "STRATEGY")
 MOMENTUM_CODECS = ("dgc:feedback=momentum",)  # as published; for SGD 0.9 only, whose momentum they replace
 
 _tasks: Tasks | None = None

@@ -18,8 +18,8 @@ class Results:
     """OUT/NAME.json, after each run, and OUT/NAME.md.
 
     shown: environment variables that belong to the command. about: the data. details: further entries above the runs.
-    same: keys of `details` that must equal those of the file that the study continues; data and ranks must always be
-    equal.
+    same: keys of `details` that must equal those of the file that the study continues, as data, ranks and strategy
+    must; a dictionary may have further entries.
     """
 
     def __init__(
@@ -47,10 +47,12 @@ class Results:
         if resume and self.file.exists():
             old = json.loads(self.file.read_text())
             for key in ("data", "ranks", "strategy", *same):
-                if old[key] != self.details[key]:
+                mine = self.details[key]
+                if old[key] != mine and not (isinstance(mine, dict) and mine | old[key] == mine):
                     raise ValueError(f"RESUME: {self.file} holds runs of another study: '{key}' differs")
-            self.details["runs"] = old["runs"]
-            self.details["command"] = old["command"]
+            machines = [old["machine"], self.details["machine"]]
+            self.details["machine"] = "; then ".join(machines[: 1 + (machines[1] not in machines[0])])
+            self.details["runs"], self.details["command"] = old["runs"], old["command"]
         self.known = {self.key(run) for run in self.details["runs"]}
 
     @staticmethod

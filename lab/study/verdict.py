@@ -6,7 +6,9 @@ import statistics
 
 FLOOR = {"%": 0.3, "nats": 0.01}  # always counted as noise, per unit of the score
 SURE = 7  # the number of seeds from which a difference within the floor is reported as one
-OWN = {"tithe's AdamW": "AdamW"}  # tithe's own optimizers, and the optimizer with fp32 that is their reference
+# Optimizers for which attach() has codecs of its own, and the optimizer with fp32 that is their reference. They do not
+# count for the default.
+OWN = {"tithe's AdamW": "AdamW", "Muon with AdamW": "Muon with AdamW"}
 GUESSING = {"%": 10.0, "nats": -4.852}  # the score without learning: ten classes, 128 characters
 
 
@@ -43,6 +45,11 @@ class Study:
         found = self.differences(cell, codec)
         return statistics.fmean(found) if found and None not in found else None
 
+    def error(self, cell: str, codec: str) -> float:
+        """Returns two standard errors of the paired differences."""
+        found = [d for d in self.differences(cell, codec) if d is not None]
+        return 2 * statistics.stdev(found) / len(found) ** 0.5 if len(found) > 1 else 0.0
+
     def spread(self, cell: str) -> float:
         """Returns fp32's standard deviation over its seeds."""
         found = list(self.reference(cell).values())
@@ -54,9 +61,8 @@ class Study:
         found = [d for d in self.differences(cell, codec) if d is not None]
         if len(found) < 2:
             return FLOOR[unit(cell)]
-        paired = 2 * statistics.stdev(found) / len(found) ** 0.5
         own = 2 * self.spread(cell) * (2 / len(found)) ** 0.5
-        return max(FLOOR[unit(cell)], min(paired, own))
+        return max(FLOOR[unit(cell)], min(self.error(cell, codec), own))
 
     def near(self, cell: str, codec: str) -> bool:
         gap = self.gap(cell, codec)
@@ -69,7 +75,7 @@ class Study:
             found = self.differences(cell, codec)
             if len(found) < 2 or None in found:
                 return False
-            if statistics.fmean(found) < -2 * statistics.stdev(found) / len(found) ** 0.5:
+            if statistics.fmean(found) < -self.error(cell, codec):
                 return False
         return True
 
@@ -79,7 +85,7 @@ class Study:
         found = self.differences(cell, codec)
         if len(found) < SURE or None in found or not self.near(cell, codec):
             return False
-        return statistics.fmean(found) < -2 * statistics.stdev(found) / len(found) ** 0.5
+        return statistics.fmean(found) < -self.error(cell, codec)
 
     def has(self, cell: str, codec: str) -> bool:
         return bool(self.differences(cell, codec))
@@ -118,7 +124,8 @@ def shown_gap(study: Study, cell: str, codec: str) -> str:
     gap = study.gap(cell, codec)
     if gap is None:
         return "**diverged**"
-    text = f"{gap:+.3f}" if unit(cell) == "nats" else f"{gap:+.2f}"
+    digits, error = 3 if unit(cell) == "nats" else 2, study.error(cell, codec)
+    text = f"{gap:+.{digits}f} ± {error:.{digits}f}" if error else f"{gap:+.{digits}f}"
     return text if study.near(cell, codec) else f"**{text}**"
 
 
@@ -158,9 +165,9 @@ def gaps(study: Study) -> str:
 
 def references(study: Study) -> str:
     rows = []
-    for name in study.plain:
-        found, cell = list(study.reference(name).values()), study.cells[name]
-        if found:
+    for name, cell in study.cells.items():
+        found = list(study.reference(name).values())
+        if found and OWN.get(cell["optimizer"]) in (None, cell["optimizer"]):
             score = statistics.fmean(found)
             shown = f"{score:.2f} %" if unit(name) == "%" else f"{-score:.3f} nats"
             digits = 2 if unit(name) == "%" else 3
@@ -178,23 +185,25 @@ def text(details: dict) -> str:
 
 PAGE = """# Which codecs hold under which optimizer
 
-{ranks} ranks, strategy {strategy}, codecs at their defaults, plain torch optimizers (SGD with momentum 0.9; AdamW, its
-defaults), the learning rate that suits fp32, up over a tenth of the steps and then down to zero. Nothing is tuned
-for a codec. *tithe's AdamW* is `tithe.torch.optim.AdamW`, compared with torch's and fp32; what it sends beside
+{ranks} ranks, strategy {strategy}, codecs at their defaults but for the settings in their names, plain torch
+optimizers (SGD with momentum 0.9; AdamW, its defaults), the learning rate that suits fp32, up over a tenth of the
+steps and then down to zero. Nothing is tuned for a codec. *Muon with AdamW* is `torch.optim.Muon` with
+`match_rms_adamw` for the weights of linear layers but the last, and AdamW for the rest; both get their gradients by
+the codec. *tithe's AdamW* is `tithe.torch.optim.AdamW`, compared with torch's and fp32; what it sends beside
 gradients, 0.16 bits per value, is not in the bytes. Accuracy on Fashion-MNIST (mlp, convnet), nats per character on
 licence texts (transformer, two blocks of width 64).
 
 `{command}` on {machine}; commits {commits}.
 {data}.
-Made from `study_optimizers.json` by `lab/study/verdict.py`: see [the note](README.md#study-of-optimizers).
+Made from `study_optimizers.json` by `lab/study/verdict.py`: `lab/results/README.md` has notes.
 
 ## The reference
 
 {references}
 ## The codecs
 
-Differences from fp32 with the same seeds, in points of accuracy and in nats; less than 0 is worse. Bold: worse than
-noise, which is two standard errors of the paired differences, though no more than fp32's own seeds give, and at least
+Differences from fp32 with the same seeds, in points of accuracy and in nats, ± two standard errors; less than 0 is
+worse. Bold: worse than noise, which is two standard errors, though no more than fp32's own seeds give, and at least
 {floor[%]} points or {floor[nats]} nats. Bytes are whole frames that a rank sends in a step, over the values of the
 model, a mean over the three models: small tensors travel raw and are in it.
 

@@ -137,7 +137,8 @@ def test_codec_recommendations_match_the_page(folder):
     columns, row = (re.search(rf"^\| {name} \|(.*)\|$", page, re.MULTILINE)[1] for name in ("codec", "`topk`"))
     report = json.loads(run("codecs topk --json", folder).stdout)
     cells = dict(zip((c.strip() for c in columns.split("|")), (c.strip() for c in row.split("|")), strict=True))
-    assert report["studied"] == {name: cells[name] for name in ("SGD 0.5, tuned rate", "SGD 0.9", "AdamW")}
+    assert report["studied"].pop("SGD 0.5, tuned rate") == "yes"
+    assert report["studied"] == {name: text for name, text in cells.items() if text and name != "fp32's bytes"}
     have = report["when"].split(" (where ")[0]
     assert "`topk`" in re.search(rf"^\| {re.escape(have)} \|(.*)\|$", page, re.MULTILINE)[1]
 

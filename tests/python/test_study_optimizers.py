@@ -33,8 +33,9 @@ def test_fp32_is_training_on_all_batches_at_once(cell, tasks):
     random = np.random.default_rng([5, 0])
     for step in range(cell.steps):
         chosen = torch.from_numpy(random.integers(len(task.train[0]), size=cells.RANKS * cell.batch))
-        optimizer.param_groups[0]["lr"] = cells.learning_rate(cell, step)
-        optimizer.zero_grad()
+        for group in optimizer.param_groups:
+            group["lr"] = cells.learning_rate(cell, step)
+        model.zero_grad()
         task.loss(model, task.train[0][chosen], task.train[1][chosen]).backward()
         optimizer.step()
     assert run["score"] == pytest.approx(task.score(model), abs=1e-3)

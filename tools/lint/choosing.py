@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the statements on codecs under optimizers against the committed studies (study_optimizers.json and, for one
-column, study.json): docs/start/choosing.md and lab/results/study_optimizers.md; the output of `tithe codecs NAME`
-(apps/tithe/codec/choosing.def); the table of tithe.torch.attach() (python/tithe/_studied.py). It also checks that the
-default of sessions is indistinguishable from fp32. --write writes the files; without it they are compared."""
+column, study.json): docs/start/choosing.md and each study_optimizers.md in lab/results and its folders; the output of
+`tithe codecs NAME` (apps/tithe/codec/choosing.def); the table of tithe.torch.attach() (python/tithe/_studied.py). It
+also checks that the default of sessions is indistinguishable from fp32. --write writes the files; without it they are
+compared."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ sys.path.insert(0, str(HERE))
 
 from lab.study import verdict  # noqa: E402
 
-OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW")
+OPTIMIZERS = ("SGD 0.9", "AdamW", "tithe's AdamW", "Muon with AdamW")
+NAME = "study_optimizers"
 FIRST = "SGD 0.5, tuned rate"  # the study of `make study`: an MLP, with the loss that counts as noise there
 # attach(optimizer=...) sends these without a warning: the fewest bytes that hold here and in
 # lab/results/study_adam.md.
@@ -63,18 +65,14 @@ def first_study(path: Path) -> dict[str, str]:
     return out
 
 
-def table(study: verdict.Study, first: dict[str, str]) -> str:
+def table(study: verdict.Study) -> str:
+    results = dict(verdicts(study, {}))
+    columns = [optimizer for optimizer in OPTIMIZERS if any(optimizer in found for found in results.values())]
     rows = [
-        [
-            f"`{codec}`",
-            f"1/{study.smaller(codec):.3g}",
-            first.get(codec, ""),
-            *(verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS),
-        ]
-        for codec in study.by_bytes()
-        if codec != "fp32"
+        [f"`{codec}`", f"1/{study.smaller(codec):.3g}", *(found.get(column, "") for column in columns)]
+        for codec, found in results.items()
     ]
-    return verdict.markdown(["codec", "fp32's bytes", FIRST, *OPTIMIZERS], rows, 1)
+    return verdict.markdown(["codec", "fp32's bytes", *columns], rows, 1)
 
 
 def advice(page: str, codecs: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -99,14 +97,15 @@ def contradictions(page: str, codecs: list[str], study: verdict.Study, first: di
 
 
 def verdicts(study: verdict.Study, first: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields (codec, the verdict under each optimizer of its runs)."""
+    """Yields (codec, its verdict under each optimizer that ran with all models) of codecs that have one."""
     for codec in study.by_bytes():
         by_optimizer = {
             FIRST: first.get(codec, ""),
             **{optimizer: verdict_of(study, codec, optimizer) for optimizer in OPTIMIZERS},
         }
-        if codec != "fp32":
-            yield codec, {name: verdict for name, verdict in by_optimizer.items() if verdict}
+        known = {name: verdict for name, verdict in by_optimizer.items() if verdict}
+        if codec != "fp32" and known:
+            yield codec, known
 
 
 def definitions(page: str, codecs: list[str], study: verdict.Study, first: dict[str, str]) -> str:
@@ -139,19 +138,19 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
         lines.append(f'    "{codec}": ({", ".join(json.dumps(by_optimizer.get(name, "")) for name in columns)}),')
     chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
     made = "{c: {k: v for k, v in zip(_COLUMNS, row, strict=True) if v} for c, row in _ROWS.items()}"
-    lines += ["}", f"STUDIED = {made}", "DEFAULTS = {", *chosen, "}", f'OWN = "{OPTIMIZERS[-1]}"']
+    lines += ["}", f"STUDIED = {made}", "DEFAULTS = {", *chosen, "}", f'OWN = "{next(iter(verdict.OWN))}"']
     return "\n".join(lines) + "\n"
 
 
 def check(root: Path, write: bool) -> Iterator[Problem]:
-    page, results = root / "docs/start/choosing.md", root / "lab/results/study_optimizers.md"
+    page, results = root / "docs/start/choosing.md", root / f"lab/results/{NAME}.json"
     header = root / "include/tithe/options.def"
-    details = json.loads(results.with_suffix(".json").read_text())
+    details = json.loads(results.read_text())
     study, first = verdict.Study(details), first_study(root / "lab/results/study.json")
     codecs = CODEC.findall((root / "include/tithe/codecs.def").read_text())
     new = {
-        page: MARKED.sub(lambda m: m[1] + table(study, first) + m[2], page.read_text()),
-        results: verdict.page(details),
+        page: MARKED.sub(lambda m: m[1] + table(study) + m[2], page.read_text()),
+        **{f.with_suffix(".md"): verdict.page(json.loads(f.read_text())) for f in results.parent.rglob(f"{NAME}.json")},
         root / "apps/tithe/codec/choosing.def": definitions(page.read_text(), codecs, study, first),
         root / "python/tithe/_studied.py": module(study, first),
     }
