@@ -59,7 +59,7 @@ def test_unsupported_models_are_refused_with_the_cure():
             "optimizer": "has none of this model's parameters",
             "replicas of a mesh that has some": "this one has one: leave it out",
             "replicas of DDP": "replicas= is for models that fully_shard() made",
-            "replicas with other shards": "give each rank the group of those that hold the same shard",
+            "replicas with other shards": "give each rank the group of ranks that hold the same shard",
             "hooked": "has an all-reduce hook already",
             "double": "float64 are not supported: '3.weight'",
             "option": "did you mean 'min_values'",
