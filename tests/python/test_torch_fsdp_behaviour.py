@@ -106,7 +106,7 @@ def default(rank, world):
 
 def test_default_learns_like_fsdp2_and_reports_its_bytes():
     results = run_ranks(2, default)
-    own, ours, stats, tensors, text, line, plan = results[0]
+    own, ours, stats, tensors, text, lines, plan = results[0]
     assert own < 1.5 and abs(ours - own) < 0.15, (own, ours)
     scatter, gather = stats["reduce_scatter"], stats["all_gather"]
     values = sum(p.numel() for p in Transformer().parameters())
@@ -123,7 +123,8 @@ def test_default_learns_like_fsdp2_and_reports_its_bytes():
     assert tensors["weights.bfloat16/blocks.1"]["codec"] == "zip" and tensors["weights.bfloat16/blocks.1"]["side"]
     assert "reduce_scatter of eden:scale=unbiased,feedback=none" in plan
     assert f"{STEPS} backward passes, {3 * STEPS} reduce-scatters" in text
-    bf16, fp32 = line.splitlines()
+    # A slow machine adds warnings about the session.
+    bf16, fp32 = [each for each in lines.splitlines() if each.startswith("fully_shard()")]
     blocks = 2 * sum(p.numel() for p in Block(64).parameters())
     needs = "(delta needs 16 bits, as by MixedPrecisionPolicy(torch.bfloat16), and 4,096 weights per rank)"
     assert "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, and " in bf16
