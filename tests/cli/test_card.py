@@ -279,8 +279,8 @@ LARGEST = 127 * 127 / 2**20  # of the gradients of `tithe replay --n`
 
 @pytest.mark.parametrize("strategy", ["ring", "server"])
 def test_checksums_over_headers_let_cards_round(namespaces, strategy, tmp_path):
-    line = f"{ONE_TENSOR} --ranks 3 --codec fp32 --strategy {strategy} --n 200000 --steps 3"
-    line += " --transport tcp:lossy_card=on"
+    line = ONE_TENSOR.replace("--transport tcp", "--transport tcp:lossy_card=on")
+    line += f" --ranks 3 --codec fp32 --strategy {strategy} --n 200000 --steps 3"
     plain = job(f"{line} --card exact", tmp_path)
     assert plain["identical"] and plain["apart"] == 0 and plain["ledger_error"] < 1e-6
     rounded = job(f"{line} --card lossy", tmp_path)
