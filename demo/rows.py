@@ -66,6 +66,10 @@ class Row:
         parameter, so the optimizer must not apply momentum to these parameters again."""
         return "feedback=momentum" in self.codec
 
+    @property
+    def rounded_on_the_way(self) -> bool:
+        return "lossy_card=on" in self.transport
+
 
 POWERSGD = Row("powersgd", "baseline", "PowerSGD rank 2, start after 10 steps", bucket_mb=1000, bytes_part=0.02)
 BF16 = Row("bf16", "baseline", "bfloat16 all-reduce (Gloo)", bytes_part=0.5)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(path for path in (ROOT / "lab" / "bench").glob("*.py") if path.name != "harness.py")
+SCRIPTS = sorted(path for path in (ROOT / "lab" / "bench").glob("*.py") if path.stem not in ("harness", "losses"))
 
 
 @pytest.mark.parametrize("path", [p for p in SCRIPTS if "argparse" in p.read_text()], ids=lambda p: p.stem)
