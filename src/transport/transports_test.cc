@@ -95,7 +95,7 @@ TEST(Transports, failed_open_gives_the_reason) {
 }
 
 TEST(Transports, options_follow_a_colon) {
-  EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", ""}));
+  EXPECT_EQ(chosen("tcp"), (std::vector<std::string>{"1", "0", "", "", "off"}));
   EXPECT_EQ(chosen("tcp:trust=10.0.0.0/8,fd00::/8,streams=4"),
             (std::vector<std::string>{"4", "0", "10.0.0.0/8,fd00::/8", "", "off"}));
   if (!find_transport("ucx")->usable().ok()) GTEST_SKIP() << "this build has no UCX";
