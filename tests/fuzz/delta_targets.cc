@@ -88,7 +88,7 @@ void encode_any(ByteView bytes) {
 void unpack_any(ByteView bytes) {
   std::vector<float> words(bytes.size() / sizeof(float));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), sizeof(float) * words.size());
-  Input room(3 * words.size());
+  Input room(4 * words.size());
   const Result<std::size_t> size = delta::unpack(words, room);
   if (!size.ok() && size.status().code() != Code::kCorrupt) fail("delta: unpack does not return kCorrupt");
   if (size.ok() && *size > room.size()) fail("delta: unpack writes past the end of its buffer");

@@ -190,9 +190,20 @@ def test_coder_accepts_any_bits_and_refuses_other_previous_weights():
     with pytest.raises(tithe.Error, match="other previous weights") as refused:
         _core.delta_decode("bfloat16", now, words, out)
     assert refused.value.code == "mismatch"
-    words[5] = 0.0
+    words[2] = 0.0
     with pytest.raises(tithe.Error, match="damaged"):
         _core.delta_decode("bfloat16", before, words, out)
+
+
+@pytest.mark.parametrize("size", [fsdp_delta.MIN_VALUES, 10_000, 1_000_000])
+def test_incompressible_weights_add_at_most_one_percent_to_a_frame(size):
+    random = np.random.default_rng(1)
+    before, now = (random.integers(0, 2**16, size, dtype=np.uint16) for _ in range(2))
+    words = np.zeros(_core.delta_words(size), np.float32)
+    _core.delta_encode("bfloat16", before, now, words)
+    assert np.isfinite(words).all()
+    uncompressed = len(_core.encode("bf16", np.zeros(size, np.float32)))
+    assert uncompressed < len(_core.encode("zip", words)) <= 1.01 * uncompressed
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

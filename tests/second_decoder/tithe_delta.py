@@ -6,6 +6,7 @@ import struct
 from tithe_format import xxh3_64
 
 CHUNK, SCALE, CLASSES = 2**18, 1024, 12
+GROUP = 255  # words
 EXPONENT = {"bfloat16": (7, 0xFF), "float16": (10, 0x1F)}
 
 
@@ -21,9 +22,19 @@ def unordered(number):
 def payload_of(words):
     """Returns the bytes within float32 words."""
     bits = [int.from_bytes(struct.pack("<f", word), "little") for word in words]
-    holds = [(b & 0x7FFFFF) | (b >> 31) << 23 for b in bits]
-    size = holds[0] | holds[1] << 24
-    return b"".join(hold.to_bytes(3, "little") for hold in holds[2:])[:size]
+
+    def small(at):
+        assert bits[at] >> 23 & 0xFF == 127
+        return (bits[at] & 0x7FFFFF) | (bits[at] >> 31) << 23
+
+    size, at, out = small(0) | small(1) << 24, 2, b""
+    while len(out) < size:
+        mask, count = small(at), min(GROUP, (size - len(out) + 3) // 4)
+        group = bits[at + 1 : at + 1 + count]
+        assert mask < 256 and all(word >> 23 & 0xFF != 255 for word in group)
+        out += struct.pack(f"<{count}I", *(word ^ mask << 23 for word in group))
+        at += 1 + count
+    return out[:size]
 
 
 def decode(dtype, before, payload):

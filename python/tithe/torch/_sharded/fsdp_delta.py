@@ -32,7 +32,7 @@ class DeltaRound(AllGatherRound):
         super().__init__(rounds, key, output, world)
         self._delta_key, self._previous, self._rank, self._world = delta_key, previous, rounds.rank, world
         self._dtype = DTYPES[output.dtype]
-        self._words: torch.Tensor | None = None  # the words of all ranks: 24 bits of payload in each float32
+        self._words: torch.Tensor | None = None  # the payloads of all ranks, as float32 words
 
     def start(self, session: _core.Session) -> int:
         before = self._previous.get(self._output.dtype)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <memory>
 
 #include "base/bytes.h"
@@ -265,48 +266,67 @@ Status decode(Format format, std::span<const std::uint16_t> before, ByteView pay
 namespace {
 
 constexpr std::uint32_t kExponent = 127U << 23;
-constexpr std::size_t kWordBytes = 3, kHeadWords = 2;  // the number of bytes, 24 bits in each word
+constexpr std::size_t kHeadWords = 2;  // the number of bytes, 24 bits in each word
 
 float word_of(std::uint32_t bits24) {
   return std::bit_cast<float>(kExponent | (bits24 & 0x7fffff) | (bits24 >> 23) << 31);
 }
-// kNoBits: no word that pack() writes.
+// kNoBits: not the result of word_of().
 constexpr std::uint32_t kNoBits = 1U << 24;
 std::uint32_t bits_of(float word) {
   const auto bits = std::bit_cast<std::uint32_t>(word);
   return (bits >> 23 & 0xff) == 127 ? (bits & 0x7fffff) | (bits >> 31) << 23 : kNoBits;
 }
 
+// A group of 32-bit words has fewer words than there are exponents, so at least one exponent does not occur. An
+// exclusive or with a mask moves that exponent to 255, the exponent of NaN and Inf.
+constexpr std::size_t kGroup = 255, kGroupBytes = 4 * kGroup;
+using Group = std::array<std::uint8_t, kGroupBytes>;
+
+std::uint32_t mask_of(const Group& group, std::size_t count) {
+  std::array<bool, 256> used{};
+  for (std::size_t k = 0; k < count; ++k) used[wire::get<std::uint32_t>(&group[4 * k]) >> 23 & 0xff] = true;
+  return static_cast<std::uint32_t>(std::ranges::find(used, false) - used.begin()) ^ 0xffU;
+}
+
 }  // namespace
 
-std::size_t words(std::size_t bytes) { return kHeadWords + (bytes + kWordBytes - 1) / kWordBytes; }
+std::size_t words(std::size_t bytes) {
+  return kHeadWords + (bytes + 3) / 4 + (bytes + kGroupBytes - 1) / kGroupBytes;
+}
 
 void pack(ByteView payload, std::span<float> out) {
   out[0] = word_of(payload.size() & 0xffffff);
   out[1] = word_of(payload.size() >> 24 & 0xffffff);
-  std::size_t at = 0, word = kHeadWords;
-  for (; at + kWordBytes <= payload.size(); at += kWordBytes)
-    out[word++] = word_of(payload[at] | payload[at + 1] << 8 | payload[at + 2] << 16);
-  if (at < payload.size()) {
-    std::uint32_t bits = payload[at];
-    if (at + 1 < payload.size()) bits |= static_cast<std::uint32_t>(payload[at + 1]) << 8;
-    out[word++] = word_of(bits);
+  float* to = &out[kHeadWords];
+  for (std::size_t first = 0; first < payload.size(); first += kGroupBytes) {
+    const std::size_t bytes = std::min(kGroupBytes, payload.size() - first), count = (bytes + 3) / 4;
+    Group group{};
+    std::memcpy(group.data(), &payload[first], bytes);
+    const std::uint32_t mask = mask_of(group, count);
+    *to++ = word_of(mask);
+    for (std::size_t k = 0; k < count; ++k)
+      *to++ = std::bit_cast<float>(wire::get<std::uint32_t>(&group[4 * k]) ^ mask << 23);
   }
-  std::ranges::fill(out.subspan(word), 0.0F);
+  std::fill(to, out.data() + out.size(), 0.0F);
 }
 
 Result<std::size_t> unpack(std::span<const float> in, Bytes room) {
   if (in.size() < kHeadWords) return damaged();
   const std::uint32_t low = bits_of(in[0]), high = bits_of(in[1]);
-  const std::size_t bytes = low | std::uint64_t{high} << 24;
-  if (low == kNoBits || high == kNoBits || bytes > room.size() || words(bytes) > in.size()) return damaged();
-  for (std::size_t at = 0, word = kHeadWords; at < bytes; ++word) {
-    const std::uint32_t bits = bits_of(in[word]);
-    if (bits == kNoBits) return damaged();
-    for (unsigned k = 0; k < kWordBytes && at < bytes; ++k)
-      room[at++] = static_cast<std::uint8_t>(bits >> 8 * k);
+  const std::size_t size = low | std::uint64_t{high} << 24;
+  if (low == kNoBits || high == kNoBits || size > room.size() || words(size) > in.size()) return damaged();
+  const float* from = &in[kHeadWords];
+  for (std::size_t first = 0; first < size; first += kGroupBytes) {
+    const std::size_t bytes = std::min(kGroupBytes, size - first), count = (bytes + 3) / 4;
+    const std::uint32_t mask = bits_of(*from++);
+    if (mask > 0xff) return damaged();
+    Group group;
+    for (std::size_t k = 0; k < count; ++k)
+      wire::put(&group[4 * k], std::bit_cast<std::uint32_t>(*from++) ^ mask << 23);
+    std::memcpy(&room[first], group.data(), bytes);
   }
-  return bytes;
+  return size;
 }
 
 }  // namespace tithe::delta

@@ -38,8 +38,8 @@ std::size_t encode(Format format, std::span<const std::uint16_t> before, std::sp
 Status decode(Format format, std::span<const std::uint16_t> before, ByteView payload,
               std::span<std::uint16_t> now);
 
-// ---- As float32 words, for sessions: 24 bits per word beside a constant exponent, so codec `zip` sends 26 bits per
-// word and almost nothing for the zeros behind the payload.
+// ---- As float32 words, for sessions: 4 bytes of payload in each word, and one word more for 1,020 bytes. No word is
+// NaN or Inf. Codec `zip` adds 0.1 %, and sends almost nothing for the zeros behind the payload.
 
 std::size_t words(std::size_t bytes);  // for a payload of this size and its length
 void pack(ByteView payload, std::span<float> out);

@@ -161,7 +161,7 @@ TEST(Delta, DamagedPayloadsAreChecked) {
 }
 
 TEST(Delta, WordsRoundTripAnyBytes) {
-  for (const std::size_t bytes : {0U, 1U, 2U, 3U, 4U, 1000U}) {
+  for (const std::size_t bytes : {0U, 1U, 2U, 3U, 4U, 1000U, 1019U, 1020U, 1021U, 5000U}) {
     std::vector<std::uint8_t> payload(bytes), room(bytes + 10);
     for (std::size_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::uint8_t>(mix64(i));
     std::vector<float> carried(words(bytes) + 5, NAN);
@@ -178,7 +178,7 @@ TEST(Delta, WordsRoundTripAnyBytes) {
   std::vector<float> carried(words(30));
   pack(std::vector<std::uint8_t>(30), carried);
   EXPECT_FALSE(unpack(carried, room).ok()) << "more bytes than room";
-  carried[5] = 0.0F;
+  carried[2] = 0.0F;
   std::vector<std::uint8_t> enough(30);
   EXPECT_FALSE(unpack(carried, enough).ok());
 }
