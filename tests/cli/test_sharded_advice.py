@@ -195,3 +195,9 @@ def test_a_sharded_plan_is_two_codecs(more, tmp_path):
 def test_a_pattern_of_gradients_is_refused():
     done = run(f"{PLAN} --sharded zero3 --allow 'h.*: fp8:feedback=none'")
     assert done.returncode == 2 and "weights.*" in done.stderr
+
+
+@pytest.mark.parametrize("codec", ["eden:bits=4", "onebit"])
+def test_a_codec_that_damages_weights_is_refused_as_by_attach(codec):
+    done = run(f"{PLAN} --sharded zero3 --allow 'weights.*: {codec}'")
+    assert done.returncode == 2 and "error feedback" in done.stderr and "delta" in done.stderr

@@ -11,7 +11,9 @@
 namespace tithe::cli {
 namespace {
 
-constexpr double kWorthLoss = 1.05;  // a lossy plan must be this much shorter
+constexpr double kWorthLoss = 1.05;                     // a lossy plan must be this much shorter
+constexpr std::size_t kWeights = std::size_t{1} << 20;  // values, for Traits::contraction
+constexpr double kMostLost = 0.005;  // about as tithe.torch.attach(weights=); fp8 loses at most 0.0039
 constexpr std::string_view kPlainGradients = "bf16:feedback=none", kPlainWeights = "uncompressed";
 
 struct Candidate {
@@ -34,6 +36,14 @@ bool keeps_residual(const Spec& spec) {
 Status add(Candidates& to, const Allowance& a, bool requested) {
   const std::string codec = to_string(a.codec);
   if (a.match.starts_with("weights")) {
+    const auto contraction = a.codec.codec->traits.contraction;
+    if (const double lost = contraction ? contraction(a.codec.settings, kWeights) : 1; lost > kMostLost)
+      return {
+          Code::kInvalid,
+          fmt::format("--allow '{}': weights are gathered without error feedback, and {} may lose {:.2g} of "
+                      "their energy (at most {:.2g} is allowed): allow fp8, or leave it out for 'delta', "
+                      "which loses nothing",
+                      to_string(a), codec, lost, kMostLost)};
     to.weights.push_back({codec, !always_allowed(a.codec)});
     return {};
   }

@@ -41,9 +41,9 @@ Result<std::unique_ptr<Transport>> open(const ConnectOptions& connect, const Opt
   if (!all.ok()) return all.status();
   auto transport = std::make_unique<UcxTransport>(connect.rank, connect.world, std::move(*worker), all->key);
   transport->learn(*all);
-  // The time left after the exchange, but at least a tenth of the timeout.
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  TITHE_TRY(transport->connect(all->infos, std::max(left, connect.timeout / 10), connect.interrupted));
+  // The exchange leaves at least a tenth of the timeout.
+  const auto end = std::max(deadline, Clock::now() + connect.timeout / 10);
+  TITHE_TRY(transport->connect(all->infos, end, connect.timeout, connect.interrupted));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

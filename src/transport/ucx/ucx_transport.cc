@@ -60,15 +60,15 @@ UcxTransport::~UcxTransport() {
     (void)worker_.release();
 }
 
-Status UcxTransport::connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
-                             const std::function<bool()>& interrupted) {
-  const Status status = connect_all(infos, timeout, interrupted);
+Status UcxTransport::connect(const std::vector<ReceivedPeerInfo>& infos, Clock::time_point deadline,
+                             std::chrono::milliseconds timeout, const std::function<bool()>& interrupted) {
+  const Status status = connect_all(infos, deadline, timeout, interrupted);
   worker_->connected();
   connect_error_ = printable(status.what(), kMaxErrorText);
   return status;
 }
 
-Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
+Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos, Clock::time_point deadline,
                                  std::chrono::milliseconds timeout,
                                  const std::function<bool()>& interrupted) {
   Status unreachable;
@@ -98,7 +98,6 @@ Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos,
           p.rank};
   }
   TITHE_TRY(unreachable);  // after sending kHello to all ranks that can be reached
-  const auto deadline = Clock::now() + timeout;
   const auto late = [&](const Peer& p) {
     return Status(
         Code::kTimeout,

@@ -40,9 +40,10 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override;
 
   // Connects to all peers, whose addresses are in rank order, and waits until each of them has connected to this rank.
-  // kTimeout names the first missing peer; kCancelled if `interrupted` returned true.
-  Status connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
-                 const std::function<bool()>& interrupted);
+  // kTimeout names the first missing peer, and `timeout`, from which `deadline` follows; kCancelled if `interrupted`
+  // returned true.
+  Status connect(const std::vector<ReceivedPeerInfo>& infos, std::chrono::steady_clock::time_point deadline,
+                 std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
 
   std::string_view kind() const override { return "ucx"; }
   Rank rank() const override { return rank_; }
@@ -159,8 +160,8 @@ class UcxTransport final : public Transport {
   void send_control(Peer& peer, ControlMessage word);
   void post_control_receive();
   void handle_control(ucp_tag_t tag, std::size_t bytes);
-  Status connect_all(const std::vector<ReceivedPeerInfo>& infos, std::chrono::milliseconds timeout,
-                     const std::function<bool()>& interrupted);
+  Status connect_all(const std::vector<ReceivedPeerInfo>& infos, Clock::time_point deadline,
+                     std::chrono::milliseconds timeout, const std::function<bool()>& interrupted);
   void handle_failure(Peer& peer, ByteView message);
   // Proves the sender's rank.
   Secret proof(ControlMessage word, Rank from, Rank to, ByteView text = {}) const;
