@@ -17,7 +17,7 @@ def summed_up(session: _core.Session) -> dict[str, Any]:
     sums["bytes_saved"] = sums["dense_bytes"] - sums["bytes_sent"]
     sums["hidden_ns"] = sums["exchange_ns"] - sums["exposed_ns"]
     groups = _groups(session.tensor_stats())
-    sums["relative_error"] = _relative_error(g for codec, g in groups.items() if is_compressed(codec))
+    sums["relative_error"] = relative_error((codec, g) for codec, g in groups.items() if is_compressed(codec))
     sums["groups"] = groups
     return sums
 
@@ -26,7 +26,7 @@ def by_tensor(session: _core.Session) -> dict[str, dict[str, Any]]:
     """Returns the figures of each tensor, by key."""
     all_tensors = {}
     for tensor in session.tensor_stats():
-        tensor["relative_error"] = _relative_error([tensor])
+        tensor["relative_error"] = relative_error([(tensor["codec"], tensor)])
         all_tensors[tensor.pop("key")] = tensor
     return all_tensors
 
@@ -61,15 +61,18 @@ def _groups(tensors: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         group["values"] += tensor["values"]
         for norm in ("gradient_norm", "residual_norm"):
             group[norm] = math.hypot(group[norm], tensor[norm])
-    for group in groups.values():
-        group["relative_error"] = _relative_error([group])
+    for codec, group in groups.items():
+        group["relative_error"] = relative_error([(codec, group)])
     return groups
 
 
-def _relative_error(of: Iterable[dict[str, Any]]) -> float:
-    """Returns the norm of all residuals over the norm of all gradients; 0 before a measurement, and without
-    residuals."""
-    each = list(of)
+def relative_error(of: Iterable[tuple[str, dict[str, Any]]]) -> float | None:
+    """Returns the norm of all residuals over the norm of all gradients, given (codec, norms); 0 before a measurement.
+    None: lossy codecs, but none that keeps a residual."""
+    given = list(of)
+    each = [norms for codec, norms in given if not (is_compressed(codec) and "feedback=none" in codec)]
+    if given and not each:
+        return None
     residual, gradient = (math.hypot(*(x[norm] for x in each)) for norm in ("residual_norm", "gradient_norm"))
     if residual == 0.0:
         return 0.0

@@ -28,7 +28,8 @@ class Monitor:
     bytes_sent, dense_bytes (an all-reduce would have sent these), exchange_ms (from the first gradient to the result),
     hidden_ms (its part before the last gradient), exposed_ms (its part after it), rounds_dropped;
     and of the last measured step: gradient_norm, residual_norm, relative_error (residuals over gradients of the
-    compressed tensors, on this rank), with relative_error/CODEC for each codec with residuals.
+    compressed tensors, on this rank; absent if no codec keeps residuals), with relative_error/CODEC for each codec with
+    residuals.
     """
 
     def __init__(self, state: Any, write: Write, every: int = 100) -> None:
@@ -64,7 +65,8 @@ def per_step(now: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
         return {}
     numbers = {name: since[name] / steps for name in ("bytes_sent", "dense_bytes", "rounds_dropped")}
     numbers |= {f"{name}_ms": since[f"{name}_ns"] / steps / 1e6 for name in ("exchange", "exposed", "hidden")}
-    numbers |= {name: float(now[name]) for name in ("gradient_norm", "residual_norm", "relative_error")}
+    norms = ("gradient_norm", "residual_norm", "relative_error")
+    numbers |= {name: float(now[name]) for name in norms if now[name] is not None}
     for codec, group in now["groups"].items():
         if group["residual_norm"] > 0:
             numbers[f"relative_error/{codec}"] = group["relative_error"]

@@ -112,21 +112,29 @@ def tells(rank, world, codec):
     return lines, before, text, plan, str(state)
 
 
-def test_rank_0_logs_two_lines_and_a_state_prints_its_figures():
-    (lines, before, text, plan, closed), (other, *_) = run_ranks(2, tells, None)
+@pytest.mark.parametrize(
+    ("codec", "errors"),
+    [
+        (None, ("relative error 0.0", "in step 100")),
+        ("eden:scale=unbiased,feedback=none", ("the codec keeps no residual",)),
+    ],
+)
+def test_rank_0_logs_two_lines_and_a_state_prints_its_figures(codec, errors):
+    (lines, before, text, plan, closed), (other, *_) = run_ranks(2, tells, codec)
     assert other == [] and [level for level, _ in lines] == ["INFO", "INFO"]
     first, second = (line for _, line in lines)
     dense = 4 * (2 * 64 * 256 + 64 + 256)
-    for part in ("codec fp8 by ", "over ucx, 2 ranks", "2 of 4 tensors compressed", "gradients on cpu",
+    named = codec or "fp8"
+    for part in (f"codec {named} by ", "over ucx, 2 ranks", "2 of 4 tensors compressed", "gradients on cpu",
                  f"{dense / 1e3:.3g} kB as fp32", f"{dense / 2e3:.3g} kB as bf16", "in the first step"):  # fmt: skip
         assert part in first, (part, first)
-    for part in ("after 100 steps", "hidden behind backward", "exposed after it", "relative error 0.0", "in step 100"):
+    for part in ("after 100 steps", "hidden behind backward", "exposed after it", *errors):
         assert part in second, (part, second)
     assert "0 steps" in before
-    for part in ("codec fp8", "101 steps", "sent per step", "relative error"):
+    for part in (f"codec {named}", "101 steps", "sent per step", errors[0][:14]):
         assert part in text, (part, text)
     assert closed == text and len(text.splitlines()) <= 6
-    assert "as asked" not in plan and "(default)" in plan
+    assert "as asked" not in plan and ("(default)" in plan or codec)
 
 
 NUMBERS = {"bytes_sent": 10.0, "exposed_ms": 0.5, "relative_error": 0.25, "relative_error/topk:ratio=0.05": 0.5}

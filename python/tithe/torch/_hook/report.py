@@ -102,6 +102,8 @@ def _per_step(sums: dict[str, Any]) -> str:
 
 
 def _unsent(now: dict[str, Any]) -> str:
+    if now["relative_error"] is None:
+        return "the codec keeps no residual"
     if now["measured_round"] == 0:
         return "relative error not measured"
     return f"relative error {now['relative_error']:.3g} of the compressed gradients in step {now['measured_round']}"

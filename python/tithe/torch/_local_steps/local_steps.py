@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from tithe._exchange import all_gather_bytes, together
-from tithe._stats import by_tensor, summed_up
+from tithe._stats import by_tensor, relative_error, summed_up
 from tithe.torch._common.checks import check_group, usable_timeout
 from tithe.torch._common.parameter_keys import check_alike
 from tithe.torch._common.rank_states import labelled, unlabelled
@@ -368,10 +368,11 @@ class LocalSteps:
     def _sums(self) -> dict[str, Any]:
         windows = self._running()
         sums = {**summed_up(windows.session._core), **windows.booked}
-        moved = [stats for key, stats in by_tensor(windows.session._core).items() if not key.startswith(RESERVED_KEYS)]
+        all_tensors = by_tensor(windows.session._core).items()
+        moved = [stats for key, stats in all_tensors if not key.startswith(RESERVED_KEYS)]
         for norm in ("gradient_norm", "residual_norm"):
             sums[norm] = math.hypot(*(stats[norm] for stats in moved))
-        sums["relative_error"] = sums["residual_norm"] / sums["gradient_norm"] if sums["gradient_norm"] > 0 else 0.0
+        sums["relative_error"] = relative_error((stats["codec"], stats) for stats in moved)
         if windows.averaging is not None:
             sums["start_bytes_sent"] += windows.averaging.session.stats()["bytes_sent"]
         return {**sums, "iterations": windows.iterations, "exchanges": windows.exchanges}
