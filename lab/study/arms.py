@@ -104,7 +104,9 @@ PARTS = {
         *arms("words", "AdamW", "fp32", "eden", "eden:bits=2", UNBIASED),
         *arms("words", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["words"], "eden:bits=1"),
         *controls("words"),
-        *arms("words", "SGD 0.9", "fp32", UNBIASED, "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
+        *arms(
+            "words", "SGD 0.9", "fp32", UNBIASED, "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, EARLY, "eden:bits=1"
+        ),
     ],
     "variances": [
         arm
