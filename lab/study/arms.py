@@ -74,6 +74,8 @@ SMALL = "< 4096: fp8 in a group"
 THREE = "first 0.1: eden:bits=3; "
 FEWEST = f"eden:bits=1.6 in a group; first 0.08: eden; {SMALL}"  # 16 times fewer bytes than fp32
 LATE = f"eden:bits=1 in a group; first 0.4: eden:bits=3; {SMALL}"  # the same number of bytes, most of them early
+UNBIASED = "eden:scale=unbiased,feedback=none"
+EARLY = f"eden:bits=1 in a group; first 0.4: eden:bits=3,scale=unbiased,feedback=none; {SMALL}"
 FEWEST_SGD = f"eden:bits=1.6 in a group; {SMALL}"  # the same number of bytes without exact steps
 MIXED = {  # 2 bits, 1 for at least a third of the values, small tensors compressed: 16 times fewer bytes than fp32
     "bytes": f"eden:bits=2; *.wide.weight: eden:bits=1; {SMALL}",
@@ -82,23 +84,29 @@ MIXED = {  # 2 bits, 1 for at least a third of the values, small tensors compres
 }
 PARTS = {
     "adamw": [
-        *arms("bytes", "AdamW", "fp32", "eden", "eden:bits=2"),
+        *arms("bytes", "AdamW", "fp32", "eden", "eden:bits=2", UNBIASED),
         *arms("bytes", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["bytes"], "eden:bits=1"),
         *controls("bytes"),
     ],
-    "sgd": arms("bytes", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
+    "sgd": arms(
+        "bytes", "SGD 0.9", "fp32", UNBIASED, "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, EARLY, "eden:bits=1"
+    ),
     "convnet": [
-        *arms("convnet", "AdamW", "fp32", "eden", "eden:bits=2"),
+        *arms("convnet", "AdamW", "fp32", "eden", "eden:bits=2", UNBIASED),
         *arms("convnet", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["convnet"], "eden:bits=1"),
         *controls("convnet"),
-        *arms("convnet", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
+        *arms(
+            "convnet", "SGD 0.9", "fp32", UNBIASED, "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, EARLY, "eden:bits=1"
+        ),
         *arms("convnet", "Nesterov 0.9", "fp32", "eden:bits=2", FEWEST_SGD, "eden:bits=1"),
     ],
     "words": [
-        *arms("words", "AdamW", "fp32", "eden", "eden:bits=2"),
+        *arms("words", "AdamW", "fp32", "eden", "eden:bits=2", UNBIASED),
         *arms("words", TIED, "eden:bits=3", "eden:bits=2", FEWEST, LATE, MIXED["words"], "eden:bits=1"),
         *controls("words"),
-        *arms("words", "SGD 0.9", "fp32", "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, "eden:bits=1"),
+        *arms(
+            "words", "SGD 0.9", "fp32", UNBIASED, "eden:bits=3", "eden:bits=2", FEWEST_SGD, LATE, EARLY, "eden:bits=1"
+        ),
     ],
     "variances": [
         arm
@@ -123,7 +131,7 @@ PARTS = {
         *(Arm(m, TIED, f"eden:bits=1.6; {more}{SMALL}") for m in SHAPES if m != "large" for more in ("", THREE)),
     ],
     "large": [
-        *arms("large", "AdamW", "fp32", "eden"),
+        *arms("large", "AdamW", "fp32", "eden", UNBIASED),
         *arms("large", TIED, "eden:bits=3", "eden:bits=2", FEWEST, MIXED["bytes"]),
     ],
 }

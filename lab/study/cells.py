@@ -55,7 +55,7 @@ _RATES = {
     ("transformer", "AdamW"): 8e-3,
     ("mlp", MUON): 4e-3,
     ("convnet", MUON): 8e-3,
-    ("transformer", MUON): 8e-3,
+    ("transformer", MUON): 3.2e-2,
 }
 _RATES |= {(model, TIED): rate for (model, optimizer), rate in _RATES.items() if optimizer == "AdamW"}
 CELLS = {cell.name: cell for cell in (Cell(*key, rate, *_SHAPES[key[0]]) for key, rate in _RATES.items())}
