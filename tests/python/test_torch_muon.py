@@ -319,17 +319,18 @@ def test_sharded_parameters_are_refused_by_name(kind):
 
 def torchs(rank, world):
     model = DDP(net())
-    optimizers = optimizers_of(model, False)
+    muon, adamw = optimizers_of(model, False)
+    optimizers = [muon, tithe.torch.optim.AdamW(adamw.param_groups)]
     state = tithe.torch.attach(model, optimizer=optimizers, **OPTIONS)
     train(model, optimizers, rank, range(2))
     return state.codec, state.plan(), bits(model.parameters())
 
 
-def test_torchs_muon_gets_unbiased_gradients_without_feedback():
+def test_torchs_muon_gets_the_default_codec_whatever_the_other_optimizer_takes():
     first, second = run_ranks(2, torchs)
-    assert first[2] == second[2] and first[0] == tithe._core.Options().codec
-    assert "tensor 1.0.weight: 1280 values, eden:scale=unbiased,feedback=none" in first[1]
-    assert "tensor 3.weight: 288 values, fp8" in first[1]
+    assert first[2] == second[2] and first[0] == "eden:bits=3"
+    assert "tensor 1.0.weight: 1280 values, fp8 by" in first[1]
+    assert "tensor 3.weight: 288 values, eden:bits=3 by" in first[1]
 
 
 def by_default(rank, world):

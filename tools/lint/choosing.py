@@ -33,6 +33,7 @@ COLUMNS = {
     "torch's own AdamW": "AdamW",
     "AdamW": "tithe's AdamW",
 }
+WIDTH = 120  # of a line of Python (ruff.toml)
 MARKED = re.compile(r"(<!-- optimizers: written by tools/lint/choosing.py -->\n).*?(<!-- end -->)", re.DOTALL)
 ADVICE = re.compile(r"\| you have \| take \|\n\|[-| ]+\|\n((?:\|.*\n)+)")
 CODEC = re.compile(r"^TITHE_CODEC\w*\((\w+),", re.MULTILINE)
@@ -135,7 +136,10 @@ def module(study: verdict.Study, first: dict[str, str]) -> str:
     columns.sort(key=[FIRST, *OPTIMIZERS].index)
     lines += [f"_COLUMNS = ({', '.join(json.dumps(name) for name in columns)})", "_ROWS = {"]
     for codec, by_optimizer in results.items():
-        lines.append(f'    "{codec}": ({", ".join(json.dumps(by_optimizer.get(name, "")) for name in columns)}),')
+        cells = [json.dumps(by_optimizer.get(name, "")) for name in columns]
+        row = f'    "{codec}": ({", ".join(cells)}),'
+        wrapped = [f'    "{codec}": (', *(f"        {each}," for each in cells), "    ),"]
+        lines += [row] if len(row) <= WIDTH else wrapped
     chosen = [f'    "{optimizer}": "{codec}",' for optimizer, codec in DEFAULTS.items()]
     made = "{c: {k: v for k, v in zip(_COLUMNS, row, strict=True) if v} for c, row in _ROWS.items()}"
     lines += ["}", f"STUDIED = {made}", "DEFAULTS = {", *chosen, "}", f'OWN = "{next(iter(verdict.OWN))}"']

@@ -368,8 +368,8 @@ class LocalSteps:
     def _sums(self) -> dict[str, Any]:
         windows = self._running()
         sums = {**summed_up(windows.session._core), **windows.booked}
-        all_tensors = by_tensor(windows.session._core).items()
-        moved = [stats for key, stats in all_tensors if not key.startswith(RESERVED_KEYS)]
+        tensors = by_tensor(windows.session._core)
+        moved = [stats for key, stats in tensors.items() if not key.startswith(RESERVED_KEYS)]
         for norm in ("gradient_norm", "residual_norm"):
             sums[norm] = math.hypot(*(stats[norm] for stats in moved))
         sums["relative_error"] = relative_error((stats["codec"], stats) for stats in moved)

@@ -276,5 +276,6 @@ def _column(optimizer: torch.optim.Optimizer) -> tuple[str | None, str]:
     elif isinstance(optimizer, torch.optim.SGD):
         column = "SGD 0.9" if _has_momentum(optimizer) else "SGD 0.5, tuned rate"
     elif is_muon(optimizer):
-        return MUON, f"leave codec= out for {GRADIENTS} in Muon's matrices"
+        codec = GRADIENTS if isinstance(optimizer, OwnMuon) else _core.Options().codec
+        return MUON, f"leave codec= out for {codec} in Muon's matrices"
     return column, f"{better}leave codec= out for {DEFAULTS.get(column, _core.Options().codec)}"

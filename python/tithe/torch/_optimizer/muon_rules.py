@@ -63,7 +63,7 @@ def muon_rules(
             continue
         mine = {id(p) for p in parameters_of(each)}
         names = [name for number, (name, p) in views.names.items() if number in mine and p.requires_grad]
-        after |= dict.fromkeys([f"*{GRADIENT}"] if divided else names, GRADIENTS)
+        after |= {f"*{GRADIENT}": GRADIENTS} if divided else dict.fromkeys(names, _core.Options().codec)
     return before, after
 
 
