@@ -123,3 +123,35 @@ def proposing(rank, world):
 def test_a_model_trains_through_a_proposal():
     mine, other = run_ranks(2, proposing)
     assert mine == other
+
+
+def sixteenth(rank, world):
+    """The recipe of docs/guide/optimizers.md, "SGD with momentum". Returns residuals before and after, and bits."""
+    torch.manual_seed(1)
+    model = DDP(Net())
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    small = {"< 4096": {"codec": "fp8", "group": "small ones"}}
+    first = "eden:bits=3,scale=unbiased,feedback=none"
+    state = tithe.torch.attach(model, first, optimizer=sgd, choices=small, timeout=20.0)
+    residuals = []
+    for number in range(2000):
+        if number == 4:
+            residuals.append(state.residual(model.module.first.weight).norm().item())
+            if rank == 0:
+                state.propose({**small, ">= 4096": "eden:bits=1"})
+        if number > 4 and state.proposal()["state"] == "switched":
+            break
+        step(model, rank, number)
+    for more in range(3):
+        step(model, rank, 3000 + more)
+    residuals.append(state.residual(model.module.first.weight).norm().item())
+    plan = state.plan()
+    state.close()
+    return residuals, plan, [p.detach().numpy().tobytes() for p in model.parameters()]
+
+
+def test_recipe_of_a_sixteenth_switches_to_one_bit_with_a_residual():
+    (mine, plan, first), (_, _, second) = run_ranks(2, sixteenth)
+    assert first == second
+    assert mine[0] == 0.0 < mine[1]
+    assert "tensor first.weight: 12800 values, eden:bits=1 by" in plan
