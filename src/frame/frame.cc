@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// One function writes all kinds of frames (write_header), and one reads them (parse_frame with a Reading): with or
+// without a tag, with a checksum over the whole frame or the header, in one pass or piece by piece.
 #include "tithe/seam/frame.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// make() resolves the rules, then applies the settings of the whole step (momentum, clipping) to all choices, and
+// computes the strategies' options last, because they depend on the feedback.
 #include "tithe/choices.h"
 
 #include <fmt/format.h>

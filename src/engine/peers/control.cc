@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// fields() lists the fields of a message once, for Writer and Reader. The Reader validates each length, enum and rank,
+// and a message must end with its last field. So arbitrary bytes give either a valid message or kCorrupt.
 #include "engine/peers/control.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Drawer visits the graph's nodes in their order, once for each exchange, and adds steps with lists of predecessors.
+// `ready` has, for each chunk, the step that ends the chunk's previous exchange. Invariant: a step is added after its
+// predecessors, so the order of steps is a valid execution order, and link() needs no sort of the graph to invert the
+// lists.
 #include "engine/program/template.h"
 
 #include <algorithm>

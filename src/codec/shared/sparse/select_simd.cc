@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collect compares 64 values at a time, which gives a word of bits, and then lists the set bits almost without
+// branches. KthLargest does not sort: a lower bound, from the maxima of groups, excludes most values, and histograms
+// narrow the others to one bin, in which nth_element finds the result. Invariant: every kernel has the result of its
+// scalar definition, also for equal magnitudes.
 #include "codec/shared/sparse/select_simd.h"
 
 #include <algorithm>
