@@ -231,7 +231,7 @@ Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::u
   return seal_tagged(header, frame, {}, tagger, number, cover);
 }
 
-Sealing::Sealing(const FrameHeader& header, std::optional<Cover> cover) {
+FrameChecksum::FrameChecksum(const FrameHeader& header, std::optional<Cover> cover) {
   std::uint8_t fields[kFrameHeaderBytes];
   put_fields(header, cover ? flag_of(*cover) : std::uint8_t{0}, fields);
   payload_ = header.checksum == Cover::kFrame;
