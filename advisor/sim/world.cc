@@ -114,6 +114,8 @@ Status World::build() {
   return {};
 }
 
+// Advances the clock until all simulated ranks have finished, or until the step certainly exceeds `limit`. Then adds
+// the end of the round.
 Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : ranks_.size();

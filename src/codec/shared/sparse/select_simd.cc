@@ -258,6 +258,7 @@ std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshol
   return count;
 }
 
+// Whole vectors separate kept and dropped elements. The scalar loop takes the rest, and a vector in which the ties end.
 void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
          const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out) {
   const DF d;
