@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A loaded program has one chain of phases for each combination of its integer and word parameters. index_of() numbers
+// the combinations in mixed radix, the first parameter slowest, as check() lists them. In the Codec, integer parameters
+// are word parameters, so Settings hold the index of a value. Each claim is compiled for each combination too.
 #include "lang/loader.h"
 
 #include <fmt/format.h>

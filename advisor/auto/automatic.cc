@@ -55,9 +55,9 @@ class Automatic final : public engine::Advisor {
       plan_.reset();
     }
     if (next == PlanController::Next::kUnstable)
-      report(
-          fmt::format("auto: in {} steps, no {} consecutive steps passed the same buckets: stays with bf16",
-                      kMaxUnstable, kFirst));
+      report(fmt::format(
+          "auto: in {} steps, no {} consecutive steps passed the same buckets: keeps the current rules",
+          kMaxUnstable, kFirst));
     if (next == PlanController::Next::kPlan) {
       AutoQuery auto_query = make_auto_query();
       lock.unlock();

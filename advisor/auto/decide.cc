@@ -99,7 +99,8 @@ Result<AutoDecision> decide(const AutoQuery& auto_query) {
                     "step {:.1f} ms: communication is hidden, so compression stops, and steps are measured "
                     "again",
                     step)
-              : fmt::format("stays with bf16: all communication of a step of {:.1f} ms is hidden", step);
+              : fmt::format("keeps the current rules: all communication of a step of {:.1f} ms is hidden",
+                            step);
     return out;
   }
   const Result<planner::PlanQuery> query = query_at(auto_query, *rate);

@@ -19,8 +19,8 @@ bool over(double until, double sent) { return until - sent <= kNothing + until *
 Flows::Flows(std::vector<double> bytes_per_second, double mutual)
     : capacity_(std::move(bytes_per_second)),
       carried_(capacity_.size()),
-      crowded_(capacity_.size(), 1.0),
-      crowds_of_one_(capacity_.size()),
+      many_to_one_(capacity_.size(), 1.0),
+      limits_any_flows_(capacity_.size()),
       mutual_(mutual),
       links_(capacity_.size()) {
   TITHE_ASSERT(mutual > 0 && mutual <= 1);
@@ -38,10 +38,10 @@ void Flows::oppose(int route, int other) {
   routes_[static_cast<std::size_t>(other)].opposite = route;
 }
 
-void Flows::crowd(int link, double share, bool any) {
+void Flows::limit_many_to_one(int link, double share, bool any) {
   TITHE_ASSERT(share > 0 && share <= 1);
-  crowded_[static_cast<std::size_t>(link)] = share;
-  crowds_of_one_[static_cast<std::size_t>(link)] = any;
+  many_to_one_[static_cast<std::size_t>(link)] = share;
+  limits_any_flows_[static_cast<std::size_t>(link)] = any;
 }
 
 void Flows::start(int route, double bytes, std::uint64_t tag, Seconds now) {
@@ -131,8 +131,8 @@ void Flows::share() {
   for (const int l : used_) {
     Link& link = links_[static_cast<std::size_t>(l)];
     link.left *= 1 - (1 - mutual_) * link.meet / link.open;
-    const bool crowd = link.first == kSeveral || crowds_of_one_[static_cast<std::size_t>(l)] != 0;
-    if (link.open > 1 && crowd) link.left *= crowded_[static_cast<std::size_t>(l)];
+    const bool several = link.first == kSeveral || limits_any_flows_[static_cast<std::size_t>(l)] != 0;
+    if (link.open > 1 && several) link.left *= many_to_one_[static_cast<std::size_t>(l)];
   }
   while (open > 0) {
     double least = kNever;

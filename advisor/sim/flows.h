@@ -8,9 +8,9 @@
 //     (docs/guide/simulate.md).
 //   - exact: rates are constant between two changes, so the time of the next end is computed.
 //   - mutual: a link whose flows have opposite flows has only a share of its rate.
-//   - crowded: a link for which crowd() was called has only a share of its rate while flows of several senders meet
-//     there, since TCP loses throughput when several senders send to one receiver. Flows of one sender already queue on
-//     the sender's link.
+//   - many to one: a link has only a share of its rate while flows of several senders meet there
+//     (limit_many_to_one()), since TCP loses throughput when several senders send to one receiver. Flows of one sender
+//     already queue on the sender's link.
 //   - conserved: the bytes that a link carried equal the bytes that its flows sent, up to rounding.
 //   - same: the same calls in the same order give the same times on all machines: fp64 sums in the order of routes.
 //   - cheap: all flows of one route have one rate, so a change costs time in proportion to the busy routes, not to the
@@ -38,7 +38,7 @@ class Flows {
   void oppose(int route, int other);
   // While flows with different first links use this link, it has `share` of its rate, above 0 and at most 1. `any`:
   // with any two flows, if one route represents those of several senders.
-  void crowd(int link, double share, bool any = false);
+  void limit_many_to_one(int link, double share, bool any = false);
   // Starts a flow of `bytes`, at least 0. `tag` is the caller's.
   void start(int route, double bytes, std::uint64_t tag, Seconds now);
   // The time at which the next flow ends if no other one starts; kNever if there is none.
@@ -75,8 +75,8 @@ class Flows {
   void move(Seconds now);
 
   static constexpr int kSeveral = -2;
-  std::vector<double> capacity_, carried_, crowded_;
-  std::vector<char> crowds_of_one_;  // by link: `any` of crowd()
+  std::vector<double> capacity_, carried_, many_to_one_;
+  std::vector<char> limits_any_flows_;  // by link: `any` of limit_many_to_one()
   double mutual_;
   std::vector<Link> links_;
   std::vector<int> used_;  // links with flows, while rates are computed

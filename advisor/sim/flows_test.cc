@@ -181,10 +181,10 @@ TEST(Cores, ZeroWorkEndsAtOnce) {
 }
 
 TEST(Flows, OnlySeveralSendersReduceALinkRate) {
-  // Two uplinks lead to one downlink with a crowding share.
+  // Two uplinks lead to one downlink with a many-to-one share.
   const auto seconds = [](std::initializer_list<int> from, bool any) {
     Flows flows({1e9, 1e9, 1e9});
-    flows.crowd(2, 0.5, any);
+    flows.limit_many_to_one(2, 0.5, any);
     for (const int link : from) {
       const int way[] = {link, 2};
       flows.start(flows.route(way), 1e9, 0, 0);
@@ -194,8 +194,9 @@ TEST(Flows, OnlySeveralSendersReduceALinkRate) {
     return end;
   };
   EXPECT_DOUBLE_EQ(seconds({0}, false), 1);
-  EXPECT_DOUBLE_EQ(seconds({0, 0}, false), 2) << "flows of one sender share its uplink and do not crowd";
-  EXPECT_DOUBLE_EQ(seconds({0, 1}, false), 4) << "flows of two senders crowd";
+  EXPECT_DOUBLE_EQ(seconds({0, 0}, false), 2)
+      << "flows of one sender share its uplink, so the downlink keeps its rate";
+  EXPECT_DOUBLE_EQ(seconds({0, 1}, false), 4) << "flows of two senders have a share of the downlink";
   EXPECT_DOUBLE_EQ(seconds({0, 0}, true), 4) << "one route represents several senders";
 }
 

@@ -42,14 +42,14 @@ void World::hand_over(Rank r) {
 // are copied to the device.
 void World::begin_parts(Rank r, std::size_t bucket) {
   RankModel& rank = at(r);
-  Begun& b = rank.begun[bucket];
+  BucketJobs& b = rank.begun[bucket];
   const std::size_t first = first_job_[bucket], count = first_job_[bucket + 1] - first;
   while (b.finished < count && rank.ended[first + b.finished]) ++b.finished;
   for (; b.begun < count && runs_[first + b.begun].after <= b.finished; ++b.begun)
     rank.queue.run(rank.queue.job(first + b.begun));
   if (devices_ && b.finished == count && !b.copying_back) {
     b.copying_back = true;
-    later(copied(r, bucket), TimerKind::kBack, static_cast<std::uint32_t>(r));
+    later(copied(r, bucket), TimerKind::kCopiedBack, static_cast<std::uint32_t>(r));
   }
 }
 

@@ -40,7 +40,7 @@ class World {
     bool busy() const { return count > 0; }
   };
   // The jobs of a bucket: numbers of jobs begun and finished, in order.
-  struct Begun {
+  struct BucketJobs {
     std::size_t begun = 0, finished = 0;
     bool copying_back = false;  // its results are being copied to the device
   };
@@ -51,14 +51,14 @@ class World {
     std::vector<Task> posting;  // messages that the communication lane posts now
     std::deque<Task> arrivals;  // completions that it has not processed yet
     std::vector<Task> completing;
-    bool busy = false;            // the communication lane is busy
-    std::size_t handed_over = 0;  // number of buckets that the program has handed over
-    std::vector<Begun> begun;     // by bucket
-    std::vector<bool> ended;      // by job
-    std::size_t filled = 0;       // number of buckets whose gradients the device has computed
-    std::size_t copied_back = 0;  // number of buckets whose results are on the device
-    Seconds copying = 0;          // end of the last copy that its device has queued
-    Seconds finished = 0;         // time at which its work for the round was complete
+    bool busy = false;              // the communication lane is busy
+    std::size_t handed_over = 0;    // number of buckets that the program has handed over
+    std::vector<BucketJobs> begun;  // by bucket
+    std::vector<bool> ended;        // by job
+    std::size_t filled = 0;         // number of buckets whose gradients the device has computed
+    std::size_t copied_back = 0;    // number of buckets whose results are on the device
+    Seconds copying = 0;            // end of the last copy that its device has queued
+    Seconds finished = 0;           // time at which its work for the round was complete
     bool done = false;
     double bytes = 0;
     Seconds computed = 0, encoded = 0, merged = 0;
@@ -96,7 +96,7 @@ class World {
     Seconds latency = 0;
     Seconds of_byte = kNever;  // upper bound of the core time per byte, at either end
   };
-  enum class TimerKind : std::uint8_t { kFilled, kBucket, kBack, kGrant, kArrive };
+  enum class TimerKind : std::uint8_t { kFilled, kBucket, kCopiedBack, kGrant, kArrive };
   struct Timer {
     Seconds at;
     std::uint64_t order;

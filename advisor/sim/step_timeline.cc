@@ -45,7 +45,7 @@ Status TimelineBuilder::foresee(const Strategy& strategy) const {
 Status TimelineBuilder::draw(const Strategy& strategy) {
   if (drawn_.contains(&strategy)) return {};
   TITHE_TRY(foresee(strategy));
-  Drawn drawn;
+  StrategyGraphs drawn;
   std::size_t count = 0;
   for (Rank r = 0; r < classes_.simulated(); ++r) {
     const auto nodes = drawn.graphs.emplace_back(strategy.draw(place(r))).nodes();
@@ -75,7 +75,7 @@ Result<std::shared_ptr<const StepTimeline>> TimelineBuilder::of(const Part& part
                   fmt::join(part.starts, ","));
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  const Drawn& drawn = this->drawn(*part.strategy);
+  const StrategyGraphs& drawn = this->drawn(*part.strategy);
   Plan alone;
   alone.parts.push_back(part);
   alone.parts[0].first = 0;

@@ -66,14 +66,14 @@ class TimelineBuilder {
   std::vector<int> begins_after(const Plan& plan, bool copies);
 
  private:
-  struct Drawn {
+  struct StrategyGraphs {
     std::deque<Graph> graphs;  // by simulated rank
     bool any_merge = false;
     StrategyCost cost{};
   };
   Status foresee(const Strategy& strategy) const;
   Place place(Rank me) const { return {me, cluster_.world(), &cluster_.shared(), servers_}; }
-  const Drawn& drawn(const Strategy& strategy) const { return drawn_.at(&strategy); }
+  const StrategyGraphs& drawn(const Strategy& strategy) const { return drawn_.at(&strategy); }
   void match(StepTimeline& timeline, const Strategy& strategy) const;
   std::vector<std::vector<int>> payloads(const StepTimeline& timeline) const;
 
@@ -82,7 +82,7 @@ class TimelineBuilder {
   const Classes& classes_;
   const int servers_;
   std::vector<engine::Templates> templates_;  // by simulated rank
-  std::map<const Strategy*, Drawn> drawn_;
+  std::map<const Strategy*, StrategyGraphs> drawn_;
   std::map<std::string, std::shared_ptr<const StepTimeline>> known_;
   std::size_t nodes_ = 0;
 };

@@ -48,7 +48,8 @@ World::World(const Cluster& cluster, const Costs& costs, const Workload& work, b
   const bool all = classes_.simulated() == classes_.world();
   const double share = std::min(1.0, costs.many_to_one / (all ? cluster.mutual() : 1));
   for (std::size_t h = 0; h < (all ? cluster.hosts().size() : 1); ++h)
-    if (all || cluster.hosts().size() > 2) flows_.crowd(cluster.down_link(static_cast<int>(h)), share, !all);
+    if (all || cluster.hosts().size() > 2)
+      flows_.limit_many_to_one(cluster.down_link(static_cast<int>(h)), share, !all);
   if (classes_.simulated() == classes_.world()) {
     for (const int cores : cluster.machine_cores()) cores_.emplace_back(cores, 1, costs.slice, costs.move);
   } else {
@@ -113,6 +114,8 @@ Status World::build() {
   return {};
 }
 
+// Advances the clock until all simulated ranks have finished, or until the step certainly exceeds `limit`. Then adds
+// the end of the round.
 Result<Outcome> World::run(Seconds limit) {
   TITHE_TRY(build());
   left_ = work_.buckets.empty() ? 0 : ranks_.size();
@@ -227,7 +230,7 @@ bool World::step_clock() {
       later(copied(rank, at(rank).filled++), TimerKind::kBucket, timer.number);
       break;
     }
-    case TimerKind::kBack:
+    case TimerKind::kCopiedBack:
       ++at(static_cast<Rank>(timer.number)).copied_back;
       check_done(static_cast<Rank>(timer.number));
       break;

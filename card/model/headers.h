@@ -33,18 +33,18 @@ struct Headers {
 
   bool packed() const { return protocol >= kPackedTcp; }
   std::size_t sum_at() const { return l4 + (udp ? 6 : 16); }
-  // UDP under IPv4 may go without a checksum.
+  // UDP under IPv4 may omit its checksum.
   bool without_sum(ByteView f) const { return udp && !v6 && word(f, sum_at()) == 0; }
 };
 
 std::optional<Headers> headers(ByteView frame);
 
-// The sum of 16-bit words modulo 65535, the last one filled up with a 0; 0 only where all bytes are 0, else 1 .. 65535.
+// The sum of 16-bit words modulo 65535; a 0 completes the last word. 0 if all bytes are 0, otherwise 1 .. 65535.
 unsigned sum_of(ByteView bytes);
 unsigned fold(std::uint64_t sum);  // of several such sums
 
-// The sum of the pseudo header with this protocol and of everything from l4 to h.end, which the frame must have. 65535:
-// the checksum holds.
+// The sum of the pseudo header with this protocol and of all bytes from l4 to h.end, which must be in the frame. 65535:
+// the checksum is right.
 unsigned transport_sum(ByteView frame, const Headers& h, unsigned protocol);
 
 // Sets the protocol in the headers of `frame`, and their lengths and checksums for the payload with which the frame now

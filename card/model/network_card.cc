@@ -15,10 +15,10 @@ constexpr std::size_t kMaxBlocks = (kMaxValues + kBlock - 1) / kBlock;
 constexpr std::uint8_t kKind = 0x10;  // of a shim; bit 0: exact
 constexpr std::uint8_t kLiteralBit = 0x80;
 
-// The bytes of a burst payload before its groups. A card's packets have groups alone; the codec's kernels get both.
+// The bytes of a burst payload before its groups. A packet has only groups; the codec's kernels use whole payloads.
 std::size_t head_bytes(std::size_t n) { return kHead + 2 * blocks(n); }
 
-// True if groups of n values and `tail` bytes fill `packet`. Notes the bytes of each group, and of each block.
+// True if groups of n values and `tail` bytes fill `packet`. Stores the bytes of each group and of each block.
 bool groups_fill(ByteView packet, std::size_t n, std::size_t tail, std::uint8_t* group_bytes,
                  std::uint16_t* block_bytes) {
   std::size_t at = 0;
@@ -63,8 +63,8 @@ Outcome Card::pass(Direction direction, ByteView frame) {
   return outcome;
 }
 
-// True if nothing is left of any value. A value that travels as its 32 bits leaves nothing, also where it is NaN and a
-// difference says otherwise; of -0, which travels as +0, -0 is left.
+// True if the card restores every value bit for bit, that is if all residuals are +0. A value that is sent as its 32
+// bits is restored even if it is NaN, whose residual is NaN. -0 is sent as +0 and has the residual -0.
 bool Card::round_trips(std::size_t n, bool finite) const {
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < n; ++i) any |= std::bit_cast<std::uint32_t>(left_[i]);
@@ -88,7 +88,7 @@ Outcome Card::pack(ByteView f) {
   const std::size_t n = payload.size() / 4, tail = payload.size() % 4;
   std::memcpy(values_.data(), payload.data(), 4 * n);
 
-  // The codec writes head and table where the last headers and the shim will stand.
+  // The codec writes head and table into the memory that the last headers and the shim use later.
   const std::size_t groups_at = kMaxHeaderBytes + kShim;
   std::uint8_t* const groups = &out_[groups_at];
   const EncodeInput input{values_.data(), nullptr, c.exact ? left_.data() : nullptr, n};

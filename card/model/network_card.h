@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// INCEPTIONN's network card (Li et al., MICRO 2018) at work on a frame: the twin of card/rtl/card.sv.
+// INCEPTIONN's network card (Li et al., MICRO 2018): packs and restores frames as card/rtl/card.sv does.
 // card/docs/card_rtl.md has the conditions for packing a frame, docs/reference/format_card.md ("Packed frames") the
 // format of packed frames.
 //
 //   whole       a frame that is packed in exact mode is restored bit for bit, except for padding; in the lossy mode,
 //               it has the values that the codec inceptionn decodes
-//   untouched   all other frames leave unchanged
+//   untouched   all other frames pass unchanged
 //   honest      arbitrary bytes are valid input: a packed frame with any error is dropped and counted
 //   twin        the same frames give the same frames and counts as card/rtl/card.sv (card/bench/card.cc), with SIMD
 //               kernels and without
-// A card allocates memory only when it is made, and its answer depends only on the frame and the registers.
+// A card allocates memory only in its constructor, and its outcome depends only on the frame and the registers.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -26,16 +26,16 @@ inline constexpr unsigned kDefaultDscp = 10;         // of the ToS byte 0x28
 // The registers of card/rtl/card_regs.sv, with their values after reset.
 struct Config {
   bool on = true;
-  bool exact = true;  // a frame that would not come back bit for bit passes
+  bool exact = true;  // a frame that cannot be restored bit for bit passes
   inceptionn::Mode mode = inceptionn::kStrict;
   int b = 10;  // the error bound is 2^-b; 1 .. 100
   unsigned dscp = kDefaultDscp;
-  std::size_t least = 64;  // payload bytes that a packed frame has
+  std::size_t least = 64;  // the fewest payload bytes of a frame that is packed
 };
 
 enum class Direction : std::uint8_t { kToWire, kToHost };
 
-// The fate of a frame. kInexact and kGrown are frames that passed because of that.
+// The outcome for a frame. kInexact, kGrown: it passed, since packing it would be inexact or would make it longer.
 enum class Event : std::uint8_t {
   kPassed,
   kPacked,
@@ -44,7 +44,7 @@ enum class Event : std::uint8_t {
   kDropped
 };  // kPacked to host: restored
 
-// The counters of one way; `passed` counts inexact and grown frames too.
+// The counters of one direction; `passed` includes inexact and grown frames.
 struct Counters {
   std::uint64_t passed = 0, packed = 0, inexact = 0, grown = 0, dropped = 0, bytes_in = 0, bytes_out = 0;
   void count(Event event, std::size_t in, std::size_t out);

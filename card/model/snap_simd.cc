@@ -15,8 +15,8 @@ using namespace simd::HWY_NAMESPACE;
 
 using Ints = hn::RebindToSigned<Floats>;
 
-// As many units as fit, toward zero, which is what a conversion to whole numbers does; below 2^15 where it counts, so
-// all of it is exact, and no negative zero comes out.
+// Truncates a value to whole units of its class by a conversion to integers. Values of the two unit classes have less
+// than 2^15 units, so every step is exact, and a conversion gives no negative zero.
 struct Snap {
   explicit Snap(const Classes& c) : low(edge(c.low)), middle(edge(c.middle)), top(edge(c.top)) {
     for (int wide = 0; wide < 2; ++wide) {
@@ -37,7 +37,7 @@ struct Snap {
     const VF cut = hn::Mul(whole_units, hn::IfThenElse(wide, unit[1], unit[0]));
     return hn::IfThenElse(reaches(mag, top), v, hn::IfThenElseZero(reaches(mag, low), cut));
   }
-  hn::Vec<Ints> low, middle, top;  // each the last magnitude below that edge: signed compares are everywhere
+  hn::Vec<Ints> low, middle, top;  // each the last magnitude below its edge: all targets have signed compares
   VF unit[2], per_unit[2];
 };
 
@@ -58,7 +58,7 @@ HWY_INLINE void encode_vectors(const Snap& snap, const EncodeInput& in, std::siz
   }
 }
 
-// Loads of four vectors stand before their stores: streams that lie alike in their pages wait for each other less.
+// Loads four vectors before it stores them: streams with equal offsets in their pages then delay each other less.
 template <bool kResidual, bool kResidualOut>
 bool encode_as(const Classes& c, const EncodeInput& in, std::uint8_t* HWY_RESTRICT out) {
   constexpr std::size_t kAtOnce = 4;

@@ -3,10 +3,10 @@
 #define TITHE_TITHE_H_
 /* The engine for programs that are not C++. The same promises as tithe/session.h, in C99.
  *
- *   codes     every call that can fail returns 0 or a tithe_code, and fills `error` where that is not NULL
- *   owned     what a call gives back is freed by the function named beside it; arguments are only borrowed,
- *             but tithe_session_open takes its transport, also when it fails
- *   stable    structs grow at their end only; each names its own size
+ *   codes     every call that can fail returns 0 or a tithe_code, and fills `error` unless it is NULL
+ *   owned     the function that is named beside a result frees it; arguments are only borrowed. Exception:
+ *             tithe_session_open and tithe_reform take their transport, also when they fail
+ *   stable    structs grow at their end only; each has its size as a field
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -42,21 +42,21 @@ typedef struct tithe_session tithe_session;
 /* Ranks as threads of this process; out has room for `world`. */
 int tithe_open_loop(int world, tithe_transport** out, tithe_error* error);
 
-/* What MPI_Allgather does: `bytes` bytes from each rank, all of them in rank order at `all`. 0: done. */
+/* As MPI_Allgather: stores `bytes` bytes of each rank at `all`, in rank order. Returns 0 for success. */
 typedef int (*tithe_all_gather)(void* user, const void* mine, size_t bytes, void* all);
 /* Between processes. transport: a name of `tithe transports` with its options, e.g. "ucx:transports=tcp,devices=eth0";
- * NULL: the first that this build has. Collective. */
+ * NULL: the first transport of this build. Collective. */
 int tithe_open_transport(const char* transport, int rank, int world, tithe_all_gather gather, void* user,
                          tithe_transport** out, tithe_error* error);
-/* The same with rank, world and meeting point from the variables that torchrun, mpirun or srun left. */
+/* The same with rank, world and rendezvous from the environment variables of torchrun, mpirun or srun. */
 int tithe_open_environment(const char* transport, tithe_transport** out, tithe_error* error);
 void tithe_transport_free(tithe_transport* transport);
 
 /* ---- Sessions: closed by tithe_session_close */
 
-/* Called once for each ticket: how->code is 0 when its bucket holds its result, or else what ended the session. On a
- * thread of the session, or one that is in a call of it; tithe_sync may not have returned the ticket yet. Be quick and
- * call nothing of the session: write to a pipe or an eventfd that somebody polls, or post a semaphore. */
+/* Called once for each ticket. how->code is 0 if the bucket has its result; otherwise `how` is the error that ended the
+ * session. The thread belongs to the session or is inside a call of it, and tithe_sync may not have returned the ticket
+ * yet. The callback must be short and must not call the session: write to a pipe or an eventfd, or post a semaphore. */
 typedef void (*tithe_ended)(void* user, uint64_t ticket, const tithe_error* how);
 
 /* The types of options in tithe/options.def, where each option is documented. */
@@ -88,65 +88,65 @@ int tithe_world(const tithe_session* session);
 typedef enum tithe_dtype { TITHE_F32 = 0, TITHE_BF16 = 1, TITHE_F16 = 2 } tithe_dtype;
 typedef struct tithe_tensor {
   const char* key; /* the same on all ranks and in every step */
-  void* data;      /* n values, replaced by the result; alive and untouched until tithe_commit */
+  void* data;      /* n values, replaced by the result; valid and unchanged until tithe_commit */
   size_t n;
   int dtype;  /* tithe_dtype */
-  size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: not known */
+  size_t row; /* values per row of a matrix: of all dimensions but the first; n for a vector; 0: unknown */
   const size_t*
       bounds; /* of a reduce-scatter or all-gather: world + 1 offsets, rank r owns [bounds[r], bounds[r + 1]);
                            NULL: equal ranges of whole rows (docs/reference/sharded_rounds.md) */
 } tithe_tensor;
 
-/* A key that is part of the open round is refused: tithe_commit first. */
+/* A key that is part of the open round is refused: call tithe_commit first. */
 int tithe_sync(tithe_session* session, const tithe_tensor* bucket, size_t tensors, uint64_t* ticket,
                tithe_error* error);
-/* The same for tensors in the memory of GPU `device`, as the CUDA driver counts them, that are what work given to
- * `stream`, a cudaStream_t, will make them. The result lies there after tithe_wait. */
+/* The same for tensors in the memory of GPU `device`, in the CUDA driver's numbering. Their values are valid after the
+ * work already queued on `stream`, a cudaStream_t. The result is in the same memory after tithe_wait. */
 int tithe_sync_on(tithe_session* session, const tithe_tensor* bucket, size_t tensors, int device,
                   void* stream, uint64_t* ticket, tithe_error* error);
 typedef enum tithe_round_kind {
   TITHE_ALL_REDUCE = 0,     /* tithe_sync: every rank gets the mean, or the sum, of all values */
-  TITHE_REDUCE_SCATTER = 1, /* every rank gets that of its own range; the other ranges stay as they are */
+  TITHE_REDUCE_SCATTER = 1, /* every rank gets that of its own range; the other ranges do not change */
   TITHE_ALL_GATHER = 2      /* every rank gets all ranges, each from its owner; nothing is divided */
 } tithe_round_kind;
 /* The same for a bucket of another kind. device: a GPU, with its stream; -1: the host's memory, stream is NULL. */
 int tithe_sync_kind(tithe_session* session, tithe_round_kind kind, const tithe_tensor* bucket, size_t tensors,
                     int device, void* stream, uint64_t* ticket, tithe_error* error);
 int tithe_wait(tithe_session* session, uint64_t ticket, tithe_error* error);
-/* At once: *done is 1 where the bucket holds its result, so that tithe_wait would not block. With lanes == 0 it does
- * the work that can be done without waiting. Fails with what has ended the session. */
+/* Returns without waiting. *done is 1 if the bucket has its result, so tithe_wait would not block. With lanes == 0 it
+ * does the work that requires no wait. Fails with the error that ended the session. */
 int tithe_poll(tithe_session* session, uint64_t ticket, int* done, tithe_error* error);
 int tithe_commit(tithe_session* session, tithe_error* error); /* the end of a step: results are final */
-/* What a schedule follows, between steps and the same on all ranks. */
+/* The inputs of a schedule: between steps, and the same on all ranks. */
 int tithe_evaluated(tithe_session* session, double loss, tithe_error* error);
 int tithe_learning_rate(tithe_session* session, double rate, tithe_error* error);
 void tithe_cancel(tithe_session* session);                  /* from any thread */
-int tithe_last_round_dropped(const tithe_session* session); /* 1: some rank was not finite */
+int tithe_last_round_dropped(const tithe_session* session); /* 1: a value was not finite */
 
-/* Other choices from round `round` on, on all ranks; 0: as soon as all are ready. On rank 0 alone, at any time. */
+/* Proposes choices for all ranks from round `round` on; 0: as soon as all are ready. At any time, on rank 0 only. */
 int tithe_propose(tithe_session* session, const char* choices, uint64_t round, tithe_error* error);
 typedef enum tithe_proposal_state {
   TITHE_PROPOSED_NONE = 0,
   TITHE_PROPOSED_UNDER_WAY = 1,
-  TITHE_PROPOSED_AGREED = 2,   /* all ranks take them at *round */
-  TITHE_PROPOSED_SWITCHED = 3, /* *round was the first */
-  TITHE_PROPOSED_REFUSED = 4   /* *why says which rank, and why not */
+  TITHE_PROPOSED_AGREED = 2,   /* all ranks switch at *round */
+  TITHE_PROPOSED_SWITCHED = 3, /* *round was the first with them */
+  TITHE_PROPOSED_REFUSED = 4   /* *why has the rank and the reason */
 } tithe_proposal_state;
-/* What became of the last one: a tithe_proposal_state. round and why may be NULL. */
+/* The state of the last proposal: a tithe_proposal_state. round and why may be NULL. */
 int tithe_proposal(const tithe_session* session, uint64_t* round, tithe_error* why);
 
-/* Residuals and counters of this rank, after a failure those of the last commit; *bytes is freed by tithe_free. */
+/* Residuals and counters of this rank; after a failure, those of the last commit. tithe_free frees *bytes. */
 int tithe_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
 int tithe_restore(tithe_session* session, const void* bytes, size_t count, tithe_error* error);
-/* Goes on where ranks have gone or come since (docs/guide/elastic.md): states of one round, this rank's own among them
- * if it was there. book: the residuals of lost ranks are discarded and booked; 0: spread over all ranks. */
+/* Continues in a world of other ranks (docs/guide/elastic.md), from states of one round. They include this rank's own
+ * state if it took part. book: the residuals of lost ranks are discarded and booked; 0: spread over all ranks. */
 int tithe_restore_states(tithe_session* session, const void* const* states, const size_t* counts, size_t n,
                          int book, tithe_error* error);
-/* tithe_state without what this rank has left unsent: enough for a rank that is new. */
+/* tithe_state without the residuals of this rank, for a new rank. */
 int tithe_common_state(tithe_session* session, void** bytes, size_t* count, tithe_error* error);
-/* Takes back the round that was committed last, on all ranks; needs tithe_options.undo. */
+/* Reverts the last committed round, on all ranks; requires tithe_options.undo. */
 int tithe_undo(tithe_session* session, tithe_error* error);
-/* The same session goes on with other ranks, over a transport that connects them, which it takes; a name for each. */
+/* Continues the session with other ranks. transport: connects them; the session takes it. members: a name of each. */
 int tithe_reform(tithe_session* session, tithe_transport* transport, const char* const* members,
                  uint64_t epoch, tithe_error* error);
 int tithe_residual(const tithe_session* session, const char* key, float* out, size_t n, tithe_error* error);

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Encode also decodes its own values, for the residual. The receiver's view then reads sent nodes instead of packed
+// bits: sent() replaces an input, before_packing() follows extracted bits to their origin, and always() removes
+// conditions that the ranges prove. Invariant: each replacement has the value of the packed bits, so residuals equal
+// the interpreter's. If a decoded value depends only on a code of at most four bits, or on two flags, one vector holds
+// all its possible values, and decode looks them up.
 #include "lang/cpp/emit_items.h"
 
 #include <algorithm>

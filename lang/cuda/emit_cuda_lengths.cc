@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// A group of threads encodes a block in shared memory. Each thread owns a contiguous range of the block's values
+// (own_from) and counts their bits; one thread turns the counts into offsets; then all threads add their codes to the
+// block's words by atomic or. measure() and send() are instances of one function, so the measured size is the sent
+// size.
 #include "lang/cuda/emit_cuda_lengths.h"
 
 #include "lang/cuda/emit_cuda_lengths_text.h"

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The common part of all generated kernels: phases, kernels, and reductions.
+//
+//   reductions   a lane has the partial result of one thread, a Part that of a block or of a piece of kPiece values,
+//                and Found the results of a block. Sums and folds have sixteen lanes, in the order of base/fold.h. All
+//                other reductions use all threads of a group; between equal values the first position decides
 #include "lang/text/emit_passes.h"
 
 namespace tithe::lang {

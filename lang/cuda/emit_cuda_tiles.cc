@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each phase of a tile has two instances; the one for whole tiles (kWhole) has no bounds checks. If a tile holds a
+// whole block, sixteen lanes add sums and folds from shared memory (s.x), in the order of base/fold.h, and each thread
+// computes the other reductions of the values in its registers (own.x).
 #include "lang/cuda/emit_cuda_tiles.h"
 
 #include "lang/cuda/emit_cuda_tiles_text.h"

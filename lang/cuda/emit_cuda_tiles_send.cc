@@ -78,6 +78,8 @@ void TilesText::send() {
   if (phases_.back() == "pack") close();
 }
 
+// The loop over a thread's own values encodes and checks them, and decodes them for the residual; then their codes are
+// stored.
 void TilesText::send_values() {
   Nodes nodes = schedule_.send.value;
   for (const int k : schedule_.read.value)

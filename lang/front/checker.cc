@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A program is checked once for each combination of its integer and word parameters, so these are constants in all
+// ranges. A phase is translated in the order of its text: a name is bound after the nodes of its expression, so the
+// list of nodes is in topological order. Invariant: a phase without problems is total (checked.h).
 #include "lang/front/checker.h"
 
 #include <fmt/format.h>
@@ -15,11 +18,11 @@
 
 namespace tithe::lang {
 
-// Checks one phase of one combination. Names are bound in the order of the text; a node is created at each use, so
-// the list of nodes is in topological order.
 namespace {
 
 constexpr std::size_t kMaxCombinations = 256;
+
+// Checks one phase of one combination.
 class Checker : Sending {
  public:
   using Sending::Sending;
@@ -229,7 +232,6 @@ std::vector<std::vector<Checked>> check(const File& file, Problems& problems) {
                              combinations, kMaxCombinations));
   std::vector<std::vector<Checked>> all;
   if (problems.any()) return all;
-  std::vector<std::size_t> turn(file.params.size(), 0);
   for (std::size_t c = 0; c < static_cast<std::size_t>(combinations); ++c) {
     std::size_t rest = c;
     std::vector<double> params(file.params.size());

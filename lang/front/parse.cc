@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A recursive descent parser with one token of lookahead. Each section, and each line of a body, is one statement;
+// parse_expr.cc parses the expressions in it. Invariant: end_line() ends every statement, also after a problem, so
+// parsing terminates, and fail() reports at most one problem per line.
 #include "lang/front/parse.h"
 
 #include <fmt/format.h>
@@ -11,8 +14,6 @@ namespace tithe::lang {
 
 namespace {
 
-// A recursive descent parser. Each section and each line of a body is one statement; after a problem, end_line()
-// skips to the next line.
 class Parser : ExprParser {
  public:
   using ExprParser::ExprParser;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Precedence climbing: binary(level) parses the operators of row `level` of kLevels and of the rows after it, which
+// bind tighter. kMaxDepth bounds the recursion for any text. After the first problem of a line, lost_ ends all loops,
+// and end_line() continues with the next line.
 #include "lang/front/parse_expr.h"
 
 #include <fmt/format.h>
@@ -103,7 +106,7 @@ ExprPtr ExprParser::expr() {
   return e;
 }
 
-// Precedence climbing: parses operators of row `level` and above. Comparisons cannot be chained.
+// Comparisons cannot be chained.
 ExprPtr ExprParser::binary(unsigned level) {
   if (level == kComparisons && is("not")) {
     ExprPtr e = make(ExprKind::kUnary, take().at, "not");

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Functions are inlined: each call translates the function's body again, with its parameters bound to the nodes of the
+// arguments. So a checked program has no calls, and every range is that of one call. Invariants: names_ is a stack, and
+// the last visible binding of a name counts; a function sees only functions above it, and kMaxSteps limits all
+// translated expressions, so the translation ends.
 #include "lang/front/scope.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// An item has up to two nodes: Item::value, which encode sends, and Item::input, the received item, which decode reads
+// under the item's name. An item that the receiver can compute has no input. Invariant: the range of `value` fits the
+// item's type, so encode loses no bits; the range of `input` is that of the type, or of the sum of all ranks, so decode
+// is total for every payload.
 #include "lang/front/sending.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each operator converts its operands to a common type, rejects operand ranges for which its result is undefined, and
+// adds one node with the range from interval arithmetic (ranges.h). Invariant: an i32 stays within its limits, a u32
+// wraps around, the divisor of `/` and `%` is never 0, and a shift count is never negative.
 #include "lang/front/typed.h"
 
 #include <fmt/format.h>

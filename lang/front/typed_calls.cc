@@ -157,6 +157,8 @@ Value Builder::random(std::string_view called, const std::vector<Value>& args, b
   return found;
 }
 
+// Tries the kinds of functions in turn: tables, reductions, conversions, arithmetic, then functions with rules of their
+// own.
 Value Builder::call(std::string_view called, std::vector<Value> args, const Value* where, bool decode,
                     Span at) {
   for (const Value& v : args)

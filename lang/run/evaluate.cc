@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// An operator is applied to whole arrays. compute() handles inputs and operators with state. All other operators are
+// grouped by type of operand, in functions that return true if they have a case for the operator. Invariant: every
+// result is defined: integers wrap around or stay within the checked range, and an integer division by 0 yields 0.
 #include "lang/run/evaluate.h"
 
 #include <algorithm>

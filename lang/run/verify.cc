@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Both implementations encode the same seeded values, with and without a residual, and decode five payloads: one rank's
+// payload, alternately with a sum of several such payloads if the program sums. The sizes lie around the ends of
+// vectors and blocks. The context of a later phase is a payload that the interpreter combines from seeded ranks. All
+// values are compared as bits.
 #include "lang/run/verify.h"
 
 #include <algorithm>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// A walk reads a block run by run. Each pass computes the nodes that its reductions need and ends with their results;
+// the last pass sends the values. Invariant: no result depends on kRun, because a reduction gives the same result for
+// all lengths of runs (reduce.h).
 #include "lang/run/walk.h"
 
 #include <fmt/format.h>

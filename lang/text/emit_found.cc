@@ -32,9 +32,9 @@ bool PassText::reaches_peak(int k) const {
 }
 
 std::pair<int, bool> PassText::condition(int k) const {
-  bool turned = false;
-  for (; node(k).op == Op::kLogicNot; k = node(k).in[0]) turned = !turned;
-  return {k, turned};
+  bool negated = false;
+  for (; node(k).op == Op::kLogicNot; k = node(k).in[0]) negated = !negated;
+  return {k, negated};
 }
 
 // Sums that together include every input value, unchanged or as magnitude: if these sums are finite, so are all
@@ -123,7 +123,8 @@ void PassText::accumulate(int k) {
   switch (n.op) {
     case Op::kSum:
     case Op::kMean:
-      if (const auto [when, turned] = n.in[1] == kNone ? std::pair(kNone, false) : condition(n.in[1]); turned)
+      if (const auto [when, negated] = n.in[1] == kNone ? std::pair(kNone, false) : condition(n.in[1]);
+          negated)
         return line("l{0} = add(l{0}, select(here, select({1}, splat({3}(0)), {2}), splat({3}(0))));", k,
                     text_.values(when), of, number);
       return line("l{0} = add(l{0}, select({1}, {2}, splat({3}(0))));", k, which, of, number);
@@ -162,8 +163,8 @@ void PassText::finish(int k) {
       if (n.op == Op::kSum) return line("const {} b{} = {};", type, k, total);
       std::string count = "len";
       if (n.in[1] != kNone) {
-        const auto [when, turned] = condition(n.in[1]);
-        count = fmt::format("{}lanes_sum(n{})", turned ? "len - " : "", when);
+        const auto [when, negated] = condition(n.in[1]);
+        count = fmt::format("{}lanes_sum(n{})", negated ? "len - " : "", when);
       }
       line("const uint64_t c{} = {};", k, count);
       return line("const {0} b{1} = c{1} == 0 ? {0}(0) : {2} / {0}(c{1});", type, k, total);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// A node has two texts: for sixteen values in vectors, and for one value in a kernel. Both give the interpreter's bits.
+// A cheaper function of the prelude is used only if the ranges of the operands prove that its result is equal.
 #include "lang/text/emit_nodes.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// defined_ has the nodes that the generated text declares in its present scope, so define() declares each node once, at
+// its first use. Invariant: operands are declared before their users, because the lists of a Schedule are in
+// topological order, and code that opens a nested scope restores defined_ when it closes the scope.
 #include "lang/text/emit_passes.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// now_ is the index of the committed copy of all state. commit() and undo() exchange the two copies by changing it, so
+// they copy no value.
 #include "feedback/error_feedback.h"
 
 #include <algorithm>

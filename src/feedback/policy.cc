@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Error feedback is stable if a round with a gradient of zeros does not enlarge the residual: residual_growth() bounds
+// the residual's factor per round, and check_feedback() refuses settings with a factor above 1.
 #include "feedback/policy.h"
 
 #include <fmt/format.h>

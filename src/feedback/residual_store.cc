@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Residual and velocity of a tensor are in exactly one place: in the buffers of its owner, or in the loose fields. A
+// move copies or takes over the values before it replaces the TensorState. Saved states list the keys in ascending
+// order; an array of zeros is saved as an empty array, because buffers without a residual have none.
 #include "feedback/residual_store.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// One function writes all kinds of frames (write_header), and one reads them (parse_frame with a Reading): with or
+// without a tag, with a checksum over the whole frame or the header, in one pass or piece by piece.
 #include "tithe/seam/frame.h"
 
 #include <fmt/format.h>
@@ -229,7 +231,7 @@ Status seal_frame(const FrameHeader& header, Bytes frame, Tagger& tagger, std::u
   return seal_tagged(header, frame, {}, tagger, number, cover);
 }
 
-Sealing::Sealing(const FrameHeader& header, std::optional<Cover> cover) {
+FrameChecksum::FrameChecksum(const FrameHeader& header, std::optional<Cover> cover) {
   std::uint8_t fields[kFrameHeaderBytes];
   put_fields(header, cover ? flag_of(*cover) : std::uint8_t{0}, fields);
   payload_ = header.checksum == Cover::kFrame;

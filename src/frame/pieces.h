@@ -32,9 +32,9 @@ Result<ParsedFrame> parse_frame(ByteView bytes, const Reading& how);
 Result<ParsedFrame> parse_frame(ByteView bytes, Tagger* tagger, Cover least, const EachPiece& each);
 
 // The checksum of a frame whose payload is given in pieces. cover: of the tag, if there is one.
-class Sealing {
+class FrameChecksum {
  public:
-  Sealing(const FrameHeader& header, std::optional<Cover> cover);
+  FrameChecksum(const FrameHeader& header, std::optional<Cover> cover);
   void add(ByteView piece) {
     if (payload_) sum_.add(piece);
   }
@@ -45,7 +45,7 @@ class Sealing {
   bool payload_ = true;  // the checksum covers the payload
 };
 
-// Seals a frame whose payload is in place and whose checksum was computed by a Sealing with the same header and
+// Seals a frame whose payload is in place and whose checksum was computed by a FrameChecksum with the same header and
 // cover.
 Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum);
 Status seal_frame(const FrameHeader& header, Bytes frame, std::uint64_t checksum, Tagger& tagger,

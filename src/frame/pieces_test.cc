@@ -67,13 +67,14 @@ TEST(Pieces, equal_in_any_split) {
         SCOPED_TRACE(n);
         const Sealed made = sealed(n, by, cover, checksum);
         const Buffer payload = some_bytes(n);
-        Sealing sealing(made.header, by == nullptr ? std::nullopt : std::optional(cover));
+        FrameChecksum frame_checksum(made.header, by == nullptr ? std::nullopt : std::optional(cover));
         for (std::size_t at = 0; at < n; at += 1000)
-          sealing.add(ByteView(payload).subspan(at, std::min<std::size_t>(1000, n - at)));
+          frame_checksum.add(ByteView(payload).subspan(at, std::min<std::size_t>(1000, n - at)));
         Buffer again(made.frame.size());
         std::ranges::copy(payload, again.begin() + kFrameHeaderBytes);
-        const Status s = by == nullptr ? seal_frame(made.header, again, sealing.checksum())
-                                       : seal_frame(made.header, again, sealing.checksum(), *by, 11, cover);
+        const Status s = by == nullptr
+                             ? seal_frame(made.header, again, frame_checksum.checksum())
+                             : seal_frame(made.header, again, frame_checksum.checksum(), *by, 11, cover);
         ASSERT_TRUE(s.ok()) << s.what();
         EXPECT_EQ(again, made.frame);
 

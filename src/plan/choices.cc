@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// make() resolves the rules, then applies the settings of the whole step (momentum, clipping) to all choices, and
+// computes the strategies' options last, because they depend on the feedback.
 #include "tithe/choices.h"
 
 #include <fmt/format.h>
@@ -141,10 +143,10 @@ Spec Choice::inside_spec(const StrategyOption* option) const {
 
 namespace {
 
-// A cache of options: choices often have the same codec, and computing a strategy's cost visits every rank.
-class KnownWays {
+// Caches options: choices often have the same codec, and computing a strategy's cost visits every rank.
+class KnownOptions {
  public:
-  explicit KnownWays(const ChoiceDefaults& defaults) : defaults_(defaults) {}
+  explicit KnownOptions(const ChoiceDefaults& defaults) : defaults_(defaults) {}
   const std::vector<StrategyOption>& of(const Spec& spec, const std::optional<Spec>& inside) {
     for (const Known& k : known_)
       if (k.inside == inside && k.spec == spec) return k.options;
@@ -171,7 +173,7 @@ class KnownWays {
 // the link is known and min_values has its default, min_values is computed from the link.
 Result<Choices> Choices::make(std::vector<Rule> rules, const ChoiceDefaults& defaults) {
   Choices out;
-  KnownWays known(defaults);
+  KnownOptions known(defaults);
   out.rules_ = std::move(rules);
   out.defaults_ = defaults;
   const Spec uncompressed = uncompressed_spec();

@@ -101,7 +101,7 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
   const double merges = cost.wire_shares + cost.result_shares + 1.0 / strategy.chunks(at);
   const Measured& in = plain ? measured(fp32_codec) : measured(*inside_spec->codec);
   const double inside_ns = (plain ? 0 : in.encode_ns) + in.merge_ns;
-  const bool crowded = cost.senders > 1 && hosts > 2;
+  const bool many_to_one = cost.senders > 1 && hosts > 2;
   const double inside_rate = link.inside_bytes_per_second > 0 ? link.inside_bytes_per_second : kInsideRate;
   const double inside_frame =
       link.inside_seconds_per_frame > 0 ? link.inside_seconds_per_frame : link.seconds_per_frame;
@@ -110,7 +110,7 @@ CodecCost codec_cost_of(const Spec& spec, const Strategy& strategy, const Place&
       .compute = 1e-9 * (m.encode_ns + merges * m.merge_ns + cost.inside_shares * inside_ns) +
                  kChecksumByte * sent_by_rank,
       .inside = ranks == 1 ? 0 : inside / inside_rate,
-      .wire = crossing / (link.bytes_per_second * (crowded ? kManyToOne : 1)),
+      .wire = crossing / (link.bytes_per_second * (many_to_one ? kManyToOne : 1)),
       .frames = phases * cost.frames_sent * std::min(kHandling, link.seconds_per_frame),
       .delay = phases * ((cost.steps - inside_steps) * link.seconds_per_frame + inside_steps * inside_frame)};
 }

@@ -54,7 +54,7 @@ bool is_candidate(const Spec& spec, const Strategy& strategy, bool inside, const
   return !inside && !(apart && strategy.chunks(defaults.place()) == 1);
 }
 
-CodecCost pace_on(const Spec& spec, const Strategy& strategy, const ChoiceDefaults& defaults,
+CodecCost cost_on(const Spec& spec, const Strategy& strategy, const ChoiceDefaults& defaults,
                   const Spec* inside) {
   Link link = defaults.link;
   if (!link.known()) link.bytes_per_second = kAssumedRate;
@@ -93,12 +93,12 @@ std::vector<StrategyOption> strategy_options_of(const Spec& spec, const std::opt
     if (!is_candidate(spec, *strategy, inside.has_value(), defaults)) continue;
     if (!is_accurate(spec, *strategy, defaults.place())) continue;
     StrategyOption option{.strategy = strategy,
-                          .cost = pace_on(spec, *strategy, defaults, inside ? &*inside : nullptr),
+                          .cost = cost_on(spec, *strategy, defaults, inside ? &*inside : nullptr),
                           .link_assumed = !defaults.link.known()};
     out.push_back(option);
     if (strategy->between == nullptr) continue;
     for (const Spec& codec : insides) {
-      option.cost = pace_on(spec, *strategy, defaults, &codec);
+      option.cost = cost_on(spec, *strategy, defaults, &codec);
       option.inside = codec;
       out.push_back(option);
     }

@@ -111,7 +111,7 @@ Payload context_of(const Codec& codec, std::uint8_t phase, std::size_t n) {
 
 // ---- combine
 
-struct Made {
+struct CombineOutcome {
   Code code;
   bool finite;
   Payload acc;
@@ -130,14 +130,14 @@ void combine_any(ByteView input) {
   const Payload acc = encode_some(a.codec, call, a.n, 0);
   const Floats before = ordinary(a.n, 77);
   const auto by = [&](const Impl& impl) {
-    Made made{Code::kOk, true, acc, before};
+    CombineOutcome made{Code::kOk, true, acc, before};
     const Result<Combined> done =
         impl.combine(call, a.n, made.acc, in, keeps ? made.residual_out.data() : nullptr);
     made.code = done.status().code();
     made.finite = done.ok() && done->finite;
     return made;
   };
-  const Made made = by(a.codec.best(this_machine())), plain = by(a.codec.reference());
+  const CombineOutcome made = by(a.codec.best(this_machine())), plain = by(a.codec.reference());
   const auto broken = [&](const char* what) {
     fail(fmt::format("{} phase {} of {} values: combine {}", a.codec.name, a.phase, a.n, what));
   };

@@ -72,11 +72,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
               c10::EventFlag /*flag*/) const override {
     static std::atomic<int> next{0};
     if (*event == nullptr) {
-      auto mark = std::make_shared<Mark>();
+      auto mark = std::make_shared<StreamEvent>();
       mark->id = next++;
-      *event = new std::shared_ptr<Mark>(std::move(mark));
+      *event = new std::shared_ptr<StreamEvent>(std::move(mark));
     }
-    auto mark = *static_cast<std::shared_ptr<Mark>*>(*event);
+    auto mark = *static_cast<std::shared_ptr<StreamEvent>*>(*event);
     std::uint64_t version = 0;
     {
       const std::lock_guard lock(mark->mutex);
@@ -92,7 +92,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
-    auto mark = *static_cast<std::shared_ptr<Mark>*>(event);
+    auto mark = *static_cast<std::shared_ptr<StreamEvent>*>(event);
     std::uint64_t version = 0;
     {
       const std::lock_guard lock(mark->mutex);
@@ -103,19 +103,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
-    Mark& mark = **static_cast<std::shared_ptr<Mark>*>(event);
+    StreamEvent& mark = **static_cast<std::shared_ptr<StreamEvent>*>(event);
     const std::lock_guard lock(mark.mutex);
     return mark.reached >= mark.recorded;
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
-    auto mark = *static_cast<std::shared_ptr<Mark>*>(event);
+    auto mark = *static_cast<std::shared_ptr<StreamEvent>*>(event);
     say_log().say("synchronize event=", mark->id, " thread=", gettid());
     mark->wait(mark->recorded);
     TORCH_CHECK(!mark->broken, "standin: a copy failed on the device");
   }
   void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
-    delete static_cast<std::shared_ptr<Mark>*>(event);
+    delete static_cast<std::shared_ptr<StreamEvent>*>(event);
   }
   bool queryStream(const c10::Stream& stream) const override { return queue_of(place_of(stream)).idle(); }
   void synchronizeStream(const c10::Stream& stream) const override {

@@ -18,12 +18,12 @@ inline std::uint64_t handle_of(const Place place) {
          static_cast<std::uint64_t>(place.second);
 }
 inline std::mutex marks_mutex;
-inline std::vector<std::shared_ptr<Mark>>& marks() {
-  static auto* all = new std::vector<std::shared_ptr<Mark>>;
+inline std::vector<std::shared_ptr<StreamEvent>>& marks() {
+  static auto* all = new std::vector<std::shared_ptr<StreamEvent>>;
   return *all;
 }
 inline std::uint64_t mark_stream(std::uint64_t stream) {
-  auto mark = std::make_shared<Mark>();
+  auto mark = std::make_shared<StreamEvent>();
   mark->recorded = 1;
   const std::uint64_t place = stream - kHandles;
   queue_of({static_cast<int>(place / kOfDevice), static_cast<c10::StreamId>(place % kOfDevice)})
@@ -37,7 +37,7 @@ inline std::uint64_t mark_stream(std::uint64_t stream) {
   return marks().size() - 1;
 }
 inline void reach_mark(std::uint64_t number) {
-  std::shared_ptr<Mark> mark;
+  std::shared_ptr<StreamEvent> mark;
   {
     const std::lock_guard lock(marks_mutex);
     mark = marks()[number];

@@ -60,7 +60,7 @@ inline bool counted_down(Left& left, bool back) {
 
 // ---- streams and events
 
-struct Mark {  // an event: how often it was asked for on a stream, and how often a stream came to it
+struct StreamEvent {  // an event: how often it was asked for on a stream, and how often a stream came to it
   int id;
   std::mutex mutex;
   std::condition_variable moved;

@@ -207,7 +207,7 @@ class Saying:
         pass
 
     def messages(self):
-        return ["auto: stays with bf16: all communication of a step of 48.0 ms is hidden",
+        return ["auto: keeps the current rules: all communication of a step of 48.0 ms is hidden",
                 "auto: trouble: the plan was refused: rank 1 has not the memory"]  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 
 Checked in every *.md: relative links and images, with their #anchors; and words in back quotes with the form of a path
 of this tree, such as `src/strategy/ring.cc` (not those with <...>, * or ...). In comments of sources: words such as
-sim/world.h must be the end of a file's path. A table without a line of dashes below
-its head is one paragraph on a forge; a row with more cells than the head loses them.
+sim/world.h must be the end of a file's path. A table without a line of dashes below its head is one paragraph on a
+forge; a row with more cells than the head loses them. Cells are short, except in lab/results.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NAMED = re.compile(
     r"(?<![\w./<{*$~-])((?:[\w-]+/)+[\w-]+\.(?:h|cc|cu|py|md|def|cmake|sh|toml|json|codec|sv))\b(?![/(])"
 )
 OUTSIDE = ("build", "byteps", "gpu_pack", "home", "hwy", "linux")  # first folders of paths outside the tree
+MOST_CELL_WORDS = 15
 BUILT = ("demo/out",)  # created by a run, not part of the tree
 
 
@@ -61,9 +62,14 @@ def anchors(path: Path) -> set[str]:
     return names
 
 
-def cells(row: str) -> int:
+def cells(row: str) -> list[str]:
     bare = CODE.sub(lambda code: code[0].replace("|", ""), row.strip()).replace("\\|", "")
-    return bare.removeprefix("|").removesuffix("|").count("|") + 1
+    return bare.removeprefix("|").removesuffix("|").split("|")
+
+
+def words(cell: str) -> int:
+    """Counts the words that a reader sees: without the targets of links, and without signs that stand alone."""
+    return len(re.findall(r"\S*\w\S*", re.sub(r"\]\([^)]*\)", "]", cell)))
 
 
 def tables(path: Path) -> Iterator[tuple[int, str]]:
@@ -74,12 +80,12 @@ def tables(path: Path) -> Iterator[tuple[int, str]]:
         if line.startswith("|") and (not rows or number == before + 1):
             rows.append((number, line))
         elif rows:
-            head = cells(rows[0][1])
+            head = len(cells(rows[0][1]))
             if len(rows) < 2 or not RULE.match(rows[1][1]):
                 yield rows[0][0], "a table needs a line of dashes below its head"
             for at, row in rows[1:]:
-                if cells(row) > head:
-                    yield at, f"a row of {cells(row)} cells in a table of {head}"
+                if (found := len(cells(row))) > head:
+                    yield at, f"a row of {found} cells in a table of {head}"
             rows = [(number, line)] if line.startswith("|") else []
         before = number
 
@@ -103,7 +109,11 @@ def check(root: Path) -> Iterator[Problem]:
     for path in files(root, "*.md"):
         for number, wrong in tables(path):
             yield path, number, wrong
+        short = not path.is_relative_to(root / "lab/results")
         for number, line in prose(path):
+            for cell in cells(line) if short and line.startswith("|") else ():
+                if (count := words(cell)) > MOST_CELL_WORDS:
+                    yield path, number, f"a cell of {count} words (at most {MOST_CELL_WORDS}): {cell.strip()}"
             bare = CODE.sub("", line)
             targets = LINK.findall(bare) + REFERENCE.findall(bare) + HTML.findall(bare)
             for target in targets:

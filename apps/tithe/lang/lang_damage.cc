@@ -88,6 +88,8 @@ std::string text(const Field& field, std::uint32_t bits) {
 
 }  // namespace
 
+// The damages: random bits and lengths, random and constant bytes, unusual numbers at the payload's offsets, and the
+// ends of each field's range, alone and together.
 void each_damage(const Checked& program, std::size_t n, const Payload& good,
                  const std::function<void(const Payload&, const std::string&)>& each) {
   for (std::uint32_t turn = 0; turn < kTurns; ++turn) {

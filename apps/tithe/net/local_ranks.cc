@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The command forks a process for each rank, which executes the same program with the same arguments. TITHE_AS_RANK has
+// its rank and the descriptors of the board and of the answer. On emulated hosts a further process holds the network of
+// the hosts, and the ranks are its children. Each process ends with its parent (PR_SET_PDEATHSIG), so no rank outlives
+// the command.
 #include "local_ranks.h"
 
 #include <fcntl.h>

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Costs that cannot be measured alone are differences of two rounds. Rounds with few and with many parts of one value
+// differ by steps and messages only; rounds with long and with short parts differ by the work per byte. The profile has
+// the median over all ranks.
 #include "profile_rank.h"
 
 #include <fmt/chrono.h>

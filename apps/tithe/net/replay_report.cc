@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The time of a step is that of its slowest rank, and the report has the median over the timed steps. The laws are
+// checked in all steps, including warm-up.
 #include <fmt/format.h>
 
 #include <algorithm>

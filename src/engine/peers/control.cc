@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// fields() lists the fields of a message once, for Writer and Reader. The Reader validates each length, enum and rank,
+// and a message must end with its last field. So arbitrary bytes give either a valid message or kCorrupt.
 #include "engine/peers/control.h"
 
 #include <fmt/format.h>
@@ -43,7 +45,7 @@ class Writer {
   }
   void field(const std::string& s) { text(s, kMaxControlText); }
   void field(const std::vector<Rank>& list) {
-    const std::size_t n = std::min(list.size(), kMaxUnheardRanks);
+    const std::size_t n = std::min(list.size(), kMaxSilentPeers);
     field(static_cast<std::uint16_t>(n));
     for (std::size_t k = 0; k < n; ++k) field(static_cast<std::uint16_t>(list[k]));
   }
@@ -103,7 +105,7 @@ class Reader {
   void field(std::vector<Rank>& list) {
     std::uint16_t n = 0;
     field(n);
-    check(n <= kMaxUnheardRanks);
+    check(n <= kMaxSilentPeers);
     for (std::uint16_t k = 0; valid_ && k < n; ++k) {
       std::uint16_t rank = 0;
       field(rank);

@@ -27,7 +27,7 @@ namespace tithe::engine {
 inline constexpr std::size_t kControlBytes = 1024;
 inline constexpr std::size_t kMaxControlText = 400;
 inline constexpr std::size_t kMaxEchoText = 300;
-inline constexpr std::size_t kMaxUnheardRanks = 256;
+inline constexpr std::size_t kMaxSilentPeers = 256;
 inline constexpr std::size_t kMaxFragment = 900;  // bytes of a fragment's text
 
 enum class ControlKind : std::uint8_t {

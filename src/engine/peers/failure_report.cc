@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Direct evidence (accused, left, gone) precedes conclusions from silence. Silence is counted in votes: each witness
+// votes against every rank that is silent to it. With more than two ranks, a witness that receives nothing from all
+// others votes against itself instead, because its own link is the likely cause.
 #include "engine/peers/failure_report.h"
 
 #include <fmt/format.h>

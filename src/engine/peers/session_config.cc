@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Ranks compare their configurations as texts on cards: equal configurations have equal texts, and card_difference()
+// names the first part in which two texts differ. A card's text ends at kMaxControlText bytes, so the hash of all rules
+// precedes the rules. The text of a saved state has all rules as JSON.
 #include "engine/peers/session_config.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Drawer visits the graph's nodes in their order, once for each exchange, and adds steps with lists of predecessors.
+// `ready` has, for each chunk, the step that ends the chunk's previous exchange. Invariant: a step is added after its
+// predecessors, so the order of steps is a valid execution order, and link() needs no sort of the graph to invert the
+// lists.
 #include "engine/program/template.h"
 
 #include <algorithm>
@@ -20,7 +24,7 @@ class Drawer {
       : key_(key), at_(at), graph_(graph), count_(static_cast<std::size_t>(graph.chunks())) {}
 
   Template run() {
-    set_turns();
+    set_contributions();
     read_graph();
     loaded_.assign(count_, key_.clips);
     // By chunk: the step after which the next phase may use it.
@@ -66,7 +70,7 @@ class Drawer {
     return static_cast<int>(out_.slot_uses.size()) - 1;
   }
   int add_user(StepKind kind, Exchange exchange, Chunk c);
-  void set_turns();
+  void set_contributions();
   void read_graph();
   void add_exchange(Exchange exchange, std::vector<int>& ready);
   void link();
@@ -103,7 +107,7 @@ int Drawer::add_user(StepKind kind, Exchange exchange, Chunk c) {
 // Sets the contributions. With separate exchanges inside hosts, one rank of each host encodes a chunk for other
 // hosts; otherwise all ranks encode. In a reduce-scatter the owner has contribution 0: it computes the sum and keeps
 // its rounding error.
-void Drawer::set_turns() {
+void Drawer::set_contributions() {
   out_.contributions.assign(count_, {-1, at_.workers(), at_.workers() + (at_.servers > 0 ? 1 : 0)});
   for (const Node& n : graph_.nodes())
     if (n.op == Op::kEncode && n.stage == Stage::kBetween && at_.works())

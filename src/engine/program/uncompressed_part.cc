@@ -52,8 +52,8 @@ Status UncompressedPart::merge(const StepContext& w) const {
   const EncodeInput in = w.input();
   const Impl& impl = *w.codec.impl;
   const Call c = w.call();
-  Sealing sealing(w.header({.bytes = acc.size()}),
-                  unit.member.tags == nullptr ? std::nullopt : std::optional(w.step.cover));
+  FrameChecksum frame_checksum(w.header({.bytes = acc.size()}),
+                               unit.member.tags == nullptr ? std::nullopt : std::optional(w.step.cover));
   Status status;
   alignas(64) std::array<std::uint8_t, kPieceBytes> room;
   const auto add = [&](std::size_t at, std::size_t bytes) {
@@ -75,13 +75,13 @@ Status UncompressedPart::merge(const StepContext& w) const {
       if (k > 0) add_one(unit.frames.payload(frames[k]).subspan(at, bytes));
       if (k + 1 == own_at) add_one(own);
     }
-    sealing.add(sum);
+    frame_checksum.add(sum);
   };
   TITHE_TRY(in_pieces(w, frames[0], std::ref(add)));
   if (!status.ok()) return w.ours(status);
   w.chunk.own_bytes = acc.size();
   w.chunk.present = true;
-  if (!w.chunk.poisoned) w.chunk.checksum = sealing.checksum();
+  if (!w.chunk.poisoned) w.chunk.checksum = frame_checksum.checksum();
   return {};
 }
 

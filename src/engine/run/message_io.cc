@@ -30,6 +30,7 @@ SendWindow::Send MessageIo::windowed(const Task& task) const {
           .bytes = job.unit->outgoing(step).size()};
 }
 
+// Takes a batch under the lock, passes it to the transport without the lock, and records the results under the lock.
 void MessageIo::post_batch(RunnerLock::Hold& hold) {
   const Instant now = state_.now();
   posted_.clear();

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// The C interface (tithe/tithe.h) of Session. A handle owns one C++ object. Options and statistics are copied field by
+// field, from options.def and stats.def, so both interfaces have the same fields.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +59,7 @@ AllGather padded(int world, tithe_all_gather gather, void* user) {
     for (std::size_t r = 0; r < ranks; ++r)
       longest = std::max<std::size_t>(longest, wire::get<std::uint64_t>(&sizes[8 * r]));
     constexpr std::size_t kLongestAddress = 1U << 20;
-    if (longest > kLongestAddress)
+    if (longest < mine.size() || longest > kLongestAddress)
       return Status(Code::kCorrupt, "the caller's all-gather returned inconsistent sizes");
     std::vector<std::uint8_t> blob(longest), blobs(longest * ranks);
     std::copy(mine.begin(), mine.end(), blob.begin());

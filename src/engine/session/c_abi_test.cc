@@ -244,4 +244,22 @@ TEST(CAbi, NullAndInitialOptionsHaveTheSessionDefaults) {
   }
 }
 
+// Every rank's blob has one byte, also this rank's, which is longer.
+int gather_wrong_sizes(void*, const void*, size_t bytes, void* out) {
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const uint64_t size = 1;
+    if (bytes == sizeof size) std::memcpy(static_cast<char*>(out) + rank * bytes, &size, sizeof size);
+  }
+  return 0;
+}
+
+TEST(CAbi, RefusesAnAllGatherThatReturnsWrongSizes) {
+  tithe_transport* transport = nullptr;
+  tithe_error error;
+  EXPECT_EQ(tithe_open_transport("tcp", 0, 2, gather_wrong_sizes, nullptr, &transport, &error), TITHE_CORRUPT)
+      << error.what;
+  EXPECT_NE(std::strstr(error.what, "inconsistent sizes"), nullptr) << error.what;
+  EXPECT_EQ(transport, nullptr);
+}
+
 }  // namespace

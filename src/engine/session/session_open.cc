@@ -9,6 +9,8 @@
 
 namespace tithe::engine {
 
+// Each check has the results of the checks before it. A refused option leaves no thread; only the trace file may exist
+// already.
 Result<std::unique_ptr<SessionCalls>> open_session(std::unique_ptr<Transport> transport,
                                                    const SessionOptions& options) {
   TITHE_TRY(check_environment());

@@ -52,9 +52,9 @@ void TcpTransport::flush(Peer& p) {
     p.full = true;
     p.control->await_writable();
   }
-  while (!waits && !p.marks.empty() && p.marks.front().end <= p.out_begin + p.out_sent) {
-    if (Op* op = p.marks.front().op; op != nullptr) finish(op, 0, {});
-    p.marks.pop_front();
+  while (!waits && !p.send_ends.empty() && p.send_ends.front().end <= p.out_begin + p.out_sent) {
+    if (Op* op = p.send_ends.front().op; op != nullptr) finish(op, 0, {});
+    p.send_ends.pop_front();
   }
   if (p.out_sent == p.out.size() || p.out_sent > kInBytes) {
     p.out_begin += p.out_sent;

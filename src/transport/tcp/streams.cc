@@ -147,9 +147,9 @@ void TcpTransport::assign_piece(Peer& p, Outflow& flow) {
 
 // Removes a cancelled send. A piece that was announced must still be sent, so its bytes are copied.
 void TcpTransport::drop_send(Peer& p, Op* op) {
-  for (Peer::Mark& mark : p.marks)
-    if (mark.op == op) {
-      mark.op = nullptr;
+  for (Peer::SendEnd& send_end : p.send_ends)
+    if (send_end.op == op) {
+      send_end.op = nullptr;
       return;
     }
   const auto drop = [op](Fifo<Op*>& list) {

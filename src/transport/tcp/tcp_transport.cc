@@ -137,7 +137,7 @@ Status TcpTransport::send(Rank peer, Channel channel, ByteView bytes, OpId id) {
   op->sequence = lane.sent++;
   if (bytes.size() <= kWholeBytes) {
     send_record(p, {.kind = Kind::kWhole, .about = channel, .n = bytes.size()}, bytes);
-    p.marks.push_back({p.out_begin + p.out.size(), op});
+    p.send_ends.push_back({p.out_begin + p.out.size(), op});
     flush(p);
     return {};
   }
@@ -319,7 +319,7 @@ void TcpTransport::end_operations(Peer& p) {
       if (op->peer == p.rank && hopeless(op)) finish(op, 0, p.error);
   };
   if (p.broken) {
-    p.marks.clear();
+    p.send_ends.clear();
     p.ready.clear();
     p.incoming.clear();
     p.lanes.clear();
@@ -347,7 +347,7 @@ void TcpTransport::end_operations(Peer& p) {
     lane.receives.clear();
     lane.awaiting_grant.clear();
   }
-  p.marks.clear();
+  p.send_ends.clear();
   p.ready.clear();
   for (Outflow& flow : p.outflows)
     if (flow.wire) flow.wire->close();

@@ -189,11 +189,11 @@ class TcpTransport final : public Transport {
     std::vector<std::uint8_t> out;  // control: from out_sent on, not written yet
     std::size_t out_sent = 0;
     std::uint64_t out_begin = 0;  // bytes sent before the first byte of `out`
-    struct Mark {
+    struct SendEnd {
       std::uint64_t end = 0;  // position in the sent bytes at which its operation ends
       Op* op = nullptr;       // nullptr: it was cancelled
     };
-    std::deque<Mark> marks;
+    std::deque<SendEnd> send_ends;
     std::vector<std::uint8_t> in;  // control: from in_read up to in_have, not parsed yet
     std::size_t in_read = 0, in_have = 0;
     RecordChecksum out_checksum = 0, in_checksum = 0;  // the last ones

@@ -68,6 +68,8 @@ Status UcxTransport::connect(const std::vector<ReceivedPeerInfo>& infos, Clock::
   return status;
 }
 
+// Greets all peers, then waits for the greeting of each. An unreachable peer is reported after all greetings, so that
+// the other peers do not wait for this rank.
 Status UcxTransport::connect_all(const std::vector<ReceivedPeerInfo>& infos, Clock::time_point deadline,
                                  std::chrono::milliseconds timeout,
                                  const std::function<bool()>& interrupted) {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// Collect compares 64 values at a time, which gives a word of bits, and then lists the set bits almost without
+// branches. KthLargest does not sort: a lower bound, from the maxima of groups, excludes most values, and histograms
+// narrow the others to one bin, in which nth_element finds the result. Invariant: every kernel has the result of its
+// scalar definition, also for equal magnitudes.
 #include "codec/shared/sparse/select_simd.h"
 
 #include <algorithm>
@@ -254,6 +258,7 @@ std::size_t CountAbove(const float* value, std::size_t n, std::uint32_t threshol
   return count;
 }
 
+// Whole vectors separate kept and dropped elements. The scalar loop takes the rest, and a vector in which the ties end.
 void Cut(std::uint32_t threshold, std::size_t ties, std::size_t k, std::size_t n, const std::uint32_t* index,
          const float* value, std::uint8_t* to_index, std::uint8_t* to_value, float* residual_out) {
   const DF d;

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Payloads are merged block by block of the output, so that a block stays in the L1 cache while all payloads are added.
+// Each payload keeps its position between blocks, because its indices ascend. Invariant: each value adds the payloads
+// in their order, so its bits equal the reference's.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -64,8 +67,7 @@ struct Walk {
   std::size_t share;
 };
 
-// Merges block by block, so that the sums stay in the cache: each payload continues at next[p], its first pair of the
-// block. Each value adds the payloads in order, like the reference.
+// Each payload continues at next[p], its first pair of the block.
 void Merge256(std::span<const ByteView> payloads, const Merge& merge, std::span<float> out) {
   std::size_t next[kGroup] = {};
   std::size_t pairs = 0;
