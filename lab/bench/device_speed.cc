@@ -98,7 +98,7 @@ json speeds(engine::Gpu& gpu, std::size_t n, const std::vector<std::string>& cod
     const Settings settings = made.settings_of(*spec.codec, spec.settings);
     const Call call{.settings = settings, .seed = 1, .shared_seed = 2, .round = 3};
     const std::size_t bound = settings.codec->phases[0].bound(settings, n);
-    Bytes room = there(lane.room(bound));
+    std::vector<std::uint8_t> room(bound);
     Encoded done;
     std::vector<Row> some = {
         base[0],

@@ -10,6 +10,7 @@
 
 #include "lang/cuda/device_program.h"
 #include "support/codec_run.h"
+#include "support/gpu/cubin.h"
 #include "support/gpu/gpu_values.h"
 #include "support/pairs.h"
 #include "tithe/seam/catalogue.h"
@@ -73,12 +74,16 @@ TEST_P(CodecKernels, AreAcceptedByNvrtc) {
   const Result<device::Compiler>& nvrtc = testing::nvrtc_here();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().what();
   const int own = GetParam().settings[0] < 2 ? 80 : 90;  // the text does not depend on it
+  const std::string text = device_text(*GetParam().codec, GetParam().settings);
   for (const int sm : harness::full_products() ? std::vector{80, 90} : std::vector{own}) {
-    const Result<std::string> ptx = nvrtc->ptx(device_text(*GetParam().codec, GetParam().settings), sm);
+    const Result<std::string> ptx = nvrtc->ptx(text, sm);
     ASSERT_TRUE(ptx.ok()) << ptx.status().what();
     EXPECT_NE(ptx->find(".entry tithe_plan_encode"), std::string::npos);
     for (const char* found : {"fma.rn", "mad.rn", ".ftz", ".approx", ".local"})
       EXPECT_EQ(ptx->find(found), std::string::npos) << found;
+    const Result<std::string> code = nvrtc->code(text, sm);
+    ASSERT_TRUE(code.ok()) << code.status().what();
+    testing::expect_registers_only(*code);
   }
 }
 

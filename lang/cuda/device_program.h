@@ -6,47 +6,25 @@
 //   equal     bytes, residuals, values and Status equal the interpreter's, or the reference's for a codec's own kernels
 //   verified  on_device() returns a program only after verifying this on the GPU with seeded values
 //             (lang/run/verify.h); otherwise `how` has the reason why the host runs it
-//   planned   a planning kernel in the generated text (prelude_cuda_bytes.h) lists the kernels to launch; its result is
-//             cached per shape of a call
+//   batched   a batch encodes or decodes several tensors, with one launch per kernel of the codec. Each tensor has its
+//             own settings, residual, payload and answer, as if it were alone
+//   planned   a planning kernel in the generated text (prelude_cuda_bytes.h) lists the kernels to launch for a tensor;
+//             its result does not depend on addresses, and is cached per size and settings
 //   unchecked kernels do not check their input: the host has checked payloads and contexts
-//   drained   when a call returns, with or without an error, no work of it is running or queued on the GPU
-#include <map>
+//   drained   when encode() or decode() returns, with or without an error, no work of it is running or queued on the
+//             GPU. start() queues work: the caller waits, with or without an error
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "device/compiler.h"
 #include "device/device.h"
-#include "lang/cuda/kernel_call.h"
+#include "lang/cuda/device_batch.h"
 #include "lang/run/interpreter.h"
 
 namespace tithe::lang {
-
-// The GPU resources of a thread: a stream, and memory that grows on demand. Several programs share a lane, one call
-// at a time. A program may be destroyed before the lane: plans are keyed by its number, which is never reused.
-class DeviceLane {
- public:
-  static Result<DeviceLane> open(const device::Device& on);
-  const device::Device& on() const { return on_; }
-  const device::Stream& stream() const { return stream_; }
-  // Pinned memory; its contents are kept until a larger size is requested.
-  Result<Bytes> room(std::size_t bytes);
-
- private:
-  friend class DeviceProgram;
-  explicit DeviceLane(device::Device on) : on_(std::move(on)) {}
-  template <typename Held>
-  Status grow(Held& memory, std::size_t bytes) const;
-
-  device::Device on_;
-  device::Stream stream_;
-  device::Memory scratch_, payload_, reported_, agreed_, plan_;
-  device::Pinned back_, context_;  // read-back of all but payloads; the previous phase's items
-  device::Pinned room_;
-  std::map<std::string, KernelPlan> plans_;  // key: program number, kernel, and the call's shape
-};
 
 class DeviceProgram {
  public:
@@ -76,18 +54,51 @@ class DeviceProgram {
   // Checks a payload on the host.
   Status check(std::string_view name, const Call& call, std::size_t n, ByteView payload) const;
 
-  // Allocates the lane memory for an encode of n values in advance.
-  Status reserve(DeviceLane& lane, const Settings& settings, std::size_t n);
-  // Like Impl::encode. `out` is pinned.
+  // A tensor of a batch that encodes. Call: as for Impl::encode.
+  struct Encoding {
+    Call call;
+    Values in;
+    Bytes out;
+    Result<Encoded> done = Encoded{};  // of finish()
+    DeviceRoom report = {}, payload = {};
+  };
+  // Queues the work of a batch of the lane: kernels, then copies of the answers, and of the payloads if these have a
+  // fixed size. The tensors' memory must stay valid until the lane's wait() has returned.
+  Status start(DeviceLane& lane, std::string_view name, std::span<Encoding> all);
+  // After wait(): sets `done` and fills `out`. Waits once more if payloads vary in size.
+  Status finish(DeviceLane& lane, std::string_view name, std::span<Encoding> all);
+  // A tensor of a batch that decodes. Call: as for Impl::decode, with at least one payload.
+  struct Decoding {
+    Call call;
+    std::vector<ByteView> payloads;
+    Onto onto;
+    device::Address out = 0;
+    std::size_t n = 0;
+    const std::uint8_t* report = nullptr;
+  };
+  Status start(DeviceLane& lane, std::string_view name, std::span<Decoding> all);
+  static void finish(std::span<const Decoding> all);
+
+  // A copy of fp32 values, or a conversion between them and values of 16 bits, with the bits of
+  // engine/program/convert.h.
+  struct Conversion {
+    enum Type : std::uint8_t { kFp16, kBf16, kFp32 } type;
+    device::Address narrow, wide;
+    std::size_t n;
+  };
+  // Queues one launch.
+  Status convert(DeviceLane& lane, std::span<const Conversion> all, bool widens);
+  static std::size_t conversion_bytes(std::size_t count) { return DeviceKernels::each_bytes(count); }
+
+  // The memory of a batch that encodes tensors of these sizes, or decodes `payloads` payloads of each.
+  Result<DeviceKernels::Memory> memory(DeviceLane& lane, const Settings& settings,
+                                       std::span<const std::size_t> sizes, std::size_t payloads);
+
+  // A batch of one tensor.
   Result<Encoded> encode(DeviceLane& lane, std::string_view name, const Call& call, const Values& in,
                          Bytes out);
-  // Like Impl::decode, with at least one payload. Payloads are pinned.
   Status decode(DeviceLane& lane, std::string_view name, const Call& call, std::span<const ByteView> payloads,
                 const Onto& onto, device::Address out, std::size_t n);
-  // Converts values of 16 bits to fp32 and back, with the bits of engine/program/convert.h. Asynchronous: the caller
-  // waits.
-  Status widen(DeviceLane& lane, device::Address from, bool bf16, device::Address to, std::size_t n);
-  Status narrow(DeviceLane& lane, device::Address from, device::Address to, bool bf16, std::size_t n);
 
  private:
   DeviceProgram(const Combination* of, const Codec* codec, device::Module module);
@@ -95,25 +106,19 @@ class DeviceProgram {
                                          const std::string& text);
   KernelCall make_call(const Call& call, std::size_t n) const;
   Status agree(DeviceLane& lane, std::string_view name, const Call& call, KernelCall& kernel_call);
-  // Returns the launch plan, and grows the lane's scratch to the plan's size.
-  Result<const KernelPlan*> plan(DeviceLane& lane, const char* kernel, KernelCall& kernel_call);
-  Status launch(DeviceLane& lane, const char* kernel, std::uint64_t blocks, const KernelCall& kernel_call);
-  Status launch_all(DeviceLane& lane, const char* planner, KernelCall& kernel_call);
-  Status launch_each(DeviceLane& lane, const char* kernel, KernelCall& kernel_call);
-  Status encode_on(DeviceLane& lane, std::string_view name, const Call& call, const Values& in, Bytes out,
-                   Result<Encoded>& done);
-  Status decode_on(DeviceLane& lane, std::string_view name, const Call& call,
-                   std::span<const ByteView> payloads, const Onto& onto, device::Address out, std::size_t n);
+  bool has_fixed_size() const;
+  std::size_t answers() const;
+  // Queues a batch in which all tensors have the same number of payloads.
+  Status start_alike(DeviceLane& lane, std::string_view name, std::span<Decoding* const> all);
+  // Copies finite payloads of varying sizes to the host.
+  Status bring_payloads(DeviceLane& lane, std::span<Encoding> all) const;
   // Encodes on the host with the interpreter, to get its Status for these values.
-  Result<Encoded> ask_interpreter(DeviceLane& lane, std::string_view name, const Call& call,
+  Result<Encoded> ask_interpreter(const DeviceLane& lane, std::string_view name, const Call& call,
                                   const Values& in) const;
 
   const Combination* const of_;  // the program's phase; nullptr: the codec has its own kernels
   const Codec* const codec_;     // nullptr: a program's kernels
-  const std::uint64_t number_;   // unique in the process: an address may be reused
-  device::Module module_;
-  std::mutex mutex_;  // guards kernels_
-  std::map<std::string, device::Kernel, std::less<>> kernels_;
+  DeviceKernels kernels_;
 };
 
 // The source text of the kernels.
@@ -122,7 +127,7 @@ std::string device_text(const Codec& codec, const Settings& settings);
 
 struct OnDevice {
   std::unique_ptr<DeviceProgram> program;  // nullptr: the host runs the codec
-  // One line: "on a GPU, NVIDIA H100, held to the interpreter", "on the host: there is no CUDA driver".
+  // One line: "on a GPU, NVIDIA H100, verified against the interpreter", "on the host: there is no CUDA driver".
   std::string how;
 };
 

@@ -19,50 +19,38 @@ class ByDevice {
   ByDevice(DeviceProgram& program, DeviceLane& lane) : program_(program), lane_(lane) {}
 
   Result<Encoded> encode(std::string_view name, const Call& call, const EncodeInput& in, Bytes out) {
-    const std::size_t bytes = 4 * in.n, most = program_.bound(call.settings, in.n);
-    TITHE_TRY(take(bytes, most));
+    const std::size_t bytes = 4 * in.n;
+    TITHE_TRY(take(bytes));
     TITHE_TRY(up(grad_, in.grad, bytes));
     if (in.residual != nullptr) TITHE_TRY(up(residual_, in.residual, bytes));
     const Result<Encoded> done = program_.encode(
-        lane_, name, call, {grad_.at(), in.residual == nullptr ? 0 : residual_.at(), left_.at(), in.n},
-        {payload_.data(), most});
+        lane_, name, call, {grad_.at(), in.residual == nullptr ? 0 : residual_.at(), left_.at(), in.n}, out);
     if (!done.ok() || !done->finite) return done;
-    std::copy_n(payload_.data(), done->bytes, out.data());
     if (in.residual_out != nullptr && program_.decodes()) TITHE_TRY(down(in.residual_out, left_, bytes));
     return done;
   }
 
   Status decode(std::string_view name, const Call& call, std::span<const ByteView> payloads,
                 const Merge& merge, std::span<float> out) {
-    std::size_t all = 0;
-    for (const ByteView payload : payloads) all += payload.size();
-    TITHE_TRY(take(4 * out.size(), all));
-    std::vector<ByteView> pinned;
-    for (std::size_t at = 0; const ByteView payload : payloads) {
-      TITHE_TRY(program_.check(name, call, out.size(), payload));
-      std::copy(payload.begin(), payload.end(), payload_.data() + at);
-      pinned.emplace_back(payload_.data() + at, payload.size());
-      at += payload.size();
-    }
+    TITHE_TRY(take(4 * out.size()));
+    for (const ByteView payload : payloads) TITHE_TRY(program_.check(name, call, out.size(), payload));
     if (merge.base != nullptr) TITHE_TRY(up(grad_, merge.base, 4 * out.size()));
-    TITHE_TRY(program_.decode(lane_, name, call, pinned,
+    TITHE_TRY(program_.decode(lane_, name, call, payloads,
                               {merge.base == nullptr ? 0 : grad_.at(), merge.divide}, left_.at(),
                               out.size()));
     return down(out.data(), left_, 4 * out.size());
   }
 
  private:
-  Status take(std::size_t bytes, std::size_t payload) {
+  Status take(std::size_t bytes) {
     for (device::Memory* memory : {&grad_, &residual_, &left_}) {
       Result<device::Memory> there = lane_.on().memory(bytes);
       if (!there.ok()) return there.status();
       *memory = std::move(*there);
     }
-    for (const auto& [memory, size] : {std::pair{&payload_, payload}, {&values_, bytes}}) {
-      Result<device::Pinned> there = lane_.on().pinned(size);
-      if (!there.ok()) return there.status();
-      *memory = std::move(*there);
-    }
+    Result<device::Pinned> there = lane_.on().pinned(bytes);
+    if (!there.ok()) return there.status();
+    values_ = std::move(*there);
     return {};
   }
   Status up(const device::Memory& to, const float* from, std::size_t bytes) {
@@ -80,7 +68,7 @@ class ByDevice {
   DeviceProgram& program_;
   DeviceLane& lane_;
   device::Memory grad_, residual_, left_;
-  device::Pinned payload_, values_;
+  device::Pinned values_;
 };
 
 // make() compiles the kernels. same(runs) compares them with the interpreter or the codec's reference; `reference`

@@ -194,7 +194,15 @@ void write(const Call*, Shared& s, std::uint64_t, unsigned thread) { s.last = th
 void tell(const Call* call, Shared& s, std::uint64_t at, unsigned thread) {
   if (thread == 0) call->out[at] = s.last;
 }
-GRID(kernel, Shared, Nothing, kThreads, everywhere, PHASE(write) PHASE(tell))
+// As in prelude_cuda_bytes.h, without a batch.
+typedef Call Argument;
+#define FIND_CALLS(argument, place) const uint64_t block = place;
+#define ONE_CALL(argument)
+#define THIS_CALL(argument) argument
+GRID(kernel, Shared, Nothing, kThreads, everywhere, ONE_CALL, PHASE(write) PHASE(tell))
+#undef FIND_CALLS
+#undef ONE_CALL
+#undef THIS_CALL
 
 unsigned last(unsigned order) {
   unsigned out[2] = {};

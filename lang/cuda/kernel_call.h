@@ -4,9 +4,12 @@
 // the two.
 #include <cstdint>
 
+#include "device/device.h"
 #include "tithe/seam/codec.h"
 
 namespace tithe::lang {
+
+inline constexpr std::size_t kScratchPointers = 12;
 
 struct KernelCall {
   double settings[kMaxParams];
@@ -24,7 +27,14 @@ struct KernelCall {
   std::uint32_t agreed_ranks, field_bits;
   double divide;
   void* plan;
-  void* within[12];
+  void* within[kScratchPointers];
+};
+
+// The argument of a launch: the calls of several tensors, in GPU memory.
+struct KernelBatch {
+  device::Address calls;  // KernelCall: a row of `row` calls for each tensor
+  device::Address ends;   // std::uint64_t: by tensor, the thread blocks of this and all earlier tensors
+  std::uint32_t tensors, row, rounds, unused;
 };
 
 inline constexpr unsigned kKernelThreads = 128;              // per thread block
@@ -36,9 +46,14 @@ struct KernelLaunch {
   char kernel[kMaxKernelName];
 };
 struct KernelPlan {
-  KernelCall call;
+  void* within[kScratchPointers];  // of the call
   std::uint64_t scratch, launches;
   KernelLaunch launch[kMaxLaunches];
 };
+
+template <typename T>
+T* pointer_of(device::Address at) {
+  return reinterpret_cast<T*>(at);  // NOLINT(performance-no-int-to-ptr): a device's addresses are numbers
+}
 
 }  // namespace tithe::lang

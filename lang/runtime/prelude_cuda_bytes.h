@@ -41,25 +41,72 @@ struct Call {
   uint32_t* ints;
 };
 
+// ---- The argument of a kernel. With a plan it is a batch: one launch runs the calls of several tensors. Each thread
+// block works for one tensor. Kernels of TILES run `rounds` calls of that tensor one after the other, one per payload;
+// other kernels run one
+#if defined(TITHE_PLANS)
+struct Batch {
+  const Call* calls;     // a row of `row` calls for each tensor, of which the kernel runs the first `rounds`
+  const uint64_t* ends;  // by tensor: the number of thread blocks of this and all earlier tensors
+  uint32_t tensors, row, rounds, unused;
+};
+typedef Batch Argument;
+DEV U tensor_at(const Batch& of, uint64_t block) {
+  U low = 0, high = of.tensors - 1;
+  while (low < high) {
+    const U middle = (low + high) / 2;
+    if (of.ends[middle] <= block)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+#define FIND_CALLS(argument, place)                                                 \
+  const U tensor = tensor_at(argument, place);                                      \
+  const uint64_t block = (place) - (tensor == 0 ? 0 : (argument).ends[tensor - 1]); \
+  const Call* const row_calls = (argument).calls + uint64_t(tensor) * (argument).row;
+#define ONE_CALL(argument) const U call_round = 0;
+#define EACH_CALL(argument) for (U call_round = 0; call_round < (argument).rounds; ++call_round)
+#define THIS_CALL(argument) row_calls[call_round]
+// Shared memory needs no registers, and an index into the table would need some for the whole kernel.
+#define TAKE_CALL(argument)                                                                \
+  __shared__ Call given;                                                                   \
+  for (U k = threadIdx.x; k < sizeof given / 4; k += kThreads)                             \
+    reinterpret_cast<U*>(&given)[k] = reinterpret_cast<const U*>(&THIS_CALL(argument))[k]; \
+  __syncthreads();
+#else
+typedef Call Argument;
+#define FIND_CALLS(argument, place) const uint64_t block = place;
+#define ONE_CALL(argument)
+#define EACH_CALL(argument)
+#define THIS_CALL(argument) argument
+#define TAKE_CALL(argument) const Call& given = argument;
+#endif
+
 // ---- A kernel is a list of phases, which are per-thread functions with a barrier behind each one. Several groups of
 // threads may share a thread block. Each group works at one position below count(n). A STEP is a phase that works at
 // position placed(call, group, step), if that is below count(n). In a kernel of TILES each thread has registers of type
 // Own from phase to phase, and a TILE_PHASE is a function template for whole tiles and others (prelude_cuda_tiles.h)
-#define GROUPS(name, Common, of, count, ...) GRID(name, Common, Nothing, of, count, __VA_ARGS__)
-#define TILES(name, Common, Own, ...) GRID(name, Common, Own, kGroup, runs_of, __VA_ARGS__)
+#define GROUPS(name, Common, of, count, ...) GRID(name, Common, Nothing, of, count, ONE_CALL, __VA_ARGS__)
+#define TILES(name, Common, Own, ...) GRID(name, Common, Own, kGroup, runs_of, EACH_CALL, __VA_ARGS__)
 #define KERNEL(name, Common, ...) GROUPS(name, Common, kThreads, everywhere, __VA_ARGS__)
 DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #if defined(__CUDACC__)
-#define GRID(name, Common, Own, of, count, ...)                                                       \
-  extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Call of_call) { \
-    __shared__ Common all_shared[kThreads / (of)];                                                    \
-    [[maybe_unused]] Own own;                                                                         \
-    const Call* const call = &of_call;                                                                \
-    Common& s = all_shared[threadIdx.x / (of)];                                                       \
-    const uint64_t at = uint64_t(blockIdx.x) * (kThreads / (of)) + threadIdx.x / (of);                \
-    const U thread = threadIdx.x % (of);                                                              \
-    const bool is_there = at < count(call->n);                                                        \
-    __VA_ARGS__                                                                                       \
+#define GRID(name, Common, Own, of, count, CALLS, ...)                                                     \
+  extern "C" __global__ void __launch_bounds__(kThreads) name(const __grid_constant__ Argument argument) { \
+    __shared__ Common all_shared[kThreads / (of)];                                                         \
+    FIND_CALLS(argument, uint64_t(blockIdx.x))                                                             \
+    CALLS(argument) {                                                                                      \
+      [[maybe_unused]] Own own;                                                                            \
+      TAKE_CALL(argument)                                                                                  \
+      const Call* const call = &given;                                                                     \
+      Common& s = all_shared[threadIdx.x / (of)];                                                          \
+      const uint64_t at = block * (kThreads / (of)) + threadIdx.x / (of);                                  \
+      const U thread = threadIdx.x % (of);                                                                 \
+      const bool is_there = at < count(call->n);                                                           \
+      __VA_ARGS__                                                                                          \
+    }                                                                                                      \
   }
 #define PHASE(f)                        \
   if (is_there) f(call, s, at, thread); \
@@ -108,13 +155,13 @@ struct Launch {
   char kernel[kMaxName];
 };
 struct Plan {
-  Call call;  // the arguments of the kernels
+  void* within[12];  // the call's pointers into the scratch: found and those behind it
   uint64_t scratch, launches;
   Launch launch[kMaxLaunches];
 };
 typedef Plan* Stream;
 DEV void plan_launch(Plan* plan, const Call* call, const char* kernel, uint64_t blocks) {
-  plan->call = *call;
+  memcpy(plan->within, &call->found, sizeof plan->within);
   const uint64_t at = plan->launches++;
   if (at >= kMaxLaunches) return;
   plan->launch[at].blocks = blocks;

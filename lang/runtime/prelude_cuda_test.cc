@@ -44,6 +44,11 @@ namespace text {
 #undef API
 #undef LAUNCH
 #undef PLAN
+#undef FIND_CALLS
+#undef ONE_CALL
+#undef EACH_CALL
+#undef THIS_CALL
+#undef TAKE_CALL
 namespace planned {
 // clang-format off
 #include "lang/runtime/prelude_cuda_types.h"
@@ -91,6 +96,11 @@ TEST(PreludeCuda, HasThePlanOfTheHost) {
   EXPECT_EQ(offsetof(KernelPlan, launch), offsetof(planned::Plan, launch));
   EXPECT_EQ(offsetof(KernelLaunch, kernel), offsetof(planned::Launch, kernel));
   EXPECT_EQ(sizeof(KernelLaunch), sizeof(planned::Launch));
+  EXPECT_EQ(sizeof(KernelBatch), sizeof(planned::Batch));
+  EXPECT_EQ(offsetof(KernelBatch, ends), offsetof(planned::Batch, ends));
+  EXPECT_EQ(offsetof(KernelBatch, tensors), offsetof(planned::Batch, tensors));
+  EXPECT_EQ(offsetof(KernelBatch, row), offsetof(planned::Batch, row));
+  EXPECT_EQ(offsetof(KernelBatch, rounds), offsetof(planned::Batch, rounds));
   EXPECT_EQ(kKernelThreads, unsigned{planned::kThreads});
   EXPECT_EQ(kEachValues, unsigned{planned::kEach});
 }

@@ -131,6 +131,6 @@ DEV void read_fives(const Call* call, Bytes& s, uint64_t at, U thread) {
 }
 KERNEL(tithe_read_fives, Bytes, PHASE(count_fives) PHASE(count_rows) PHASE(read_fives))
 DEV U trit_at(const Call* call, uint64_t i) {
-  const U powers[5] = {81, 27, 9, 3, 1};
+  static constexpr U powers[5] = {81, 27, 9, 3, 1};  // not in the memory of each thread
   return call->fives[i / 5] / powers[i % 5] % 3;
 }

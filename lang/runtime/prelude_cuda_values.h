@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that do not depend on a program (device_program.h); follows prelude_cuda_bytes.h. They compute a result's
-// mean and its largest magnitude, and convert values of 16 bits to fp32 and back with the bits of
+// mean and its largest magnitude, and copy values or convert values of 16 bits to fp32 and back with the bits of
 // engine/program/convert.h. A thread block processes kEach values.
 enum { kEach = 8 * kThreads };
 DEV uint64_t end_of_each(const Call* call, uint64_t at) {
@@ -28,8 +28,8 @@ DEV void tell_largest(const Call* call, Magnitude& s, uint64_t, U thread) {
 }
 KERNEL(tithe_finish, Magnitude, PHASE(no_values) PHASE(finish_values) PHASE(tell_largest))
 
-// The type of the 16-bit values at call->payload, in field_bits.
-enum { kBf16 = 1 };
+// The type of the values at call->payload, in field_bits: 0 is fp16.
+enum { kBf16 = 1, kFp32 = 2 };
 DEV F from_bf16(U h) { return float_(h << 16); }
 DEV U to_bf16(F v) {
   const U bits = bits_(v);
@@ -50,13 +50,21 @@ DEV U to_fp16(F v) {
 }
 DEV void widen(const Call* call, Nothing&, uint64_t at, U thread) {
   const uint16_t* const from = reinterpret_cast<const uint16_t*>(call->payload);
+  const F* const floats = reinterpret_cast<const F*>(call->payload);
   for (uint64_t i = at * kEach + thread; i < end_of_each(call, at); i += kThreads)
-    call->out[i] = call->field_bits == kBf16 ? from_bf16(from[i]) : from_fp16(from[i]);
+    call->out[i] = call->field_bits == kFp32   ? floats[i]
+                   : call->field_bits == kBf16 ? from_bf16(from[i])
+                                               : from_fp16(from[i]);
 }
 KERNEL(tithe_widen, Nothing, PHASE(widen))
 DEV void narrow(const Call* call, Nothing&, uint64_t at, U thread) {
   uint16_t* const to = reinterpret_cast<uint16_t*>(call->payload);
-  for (uint64_t i = at * kEach + thread; i < end_of_each(call, at); i += kThreads)
-    to[i] = uint16_t(call->field_bits == kBf16 ? to_bf16(call->grad[i]) : to_fp16(call->grad[i]));
+  F* const floats = reinterpret_cast<F*>(call->payload);
+  for (uint64_t i = at * kEach + thread; i < end_of_each(call, at); i += kThreads) {
+    if (call->field_bits == kFp32)
+      floats[i] = call->grad[i];
+    else
+      to[i] = uint16_t(call->field_bits == kBf16 ? to_bf16(call->grad[i]) : to_fp16(call->grad[i]));
+  }
 }
 KERNEL(tithe_narrow, Nothing, PHASE(narrow))

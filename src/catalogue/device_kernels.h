@@ -7,9 +7,10 @@
 
 namespace tithe::catalogue {
 
-using lang::DeviceLane;       // the stream and the memory of a thread
-using lang::DeviceProgram;    // encodes and decodes on the GPU
-using lang::kernel_settings;  // other settings of the same codec, for its kernels
+using lang::DeviceLane;                            // the stream and the memory of a thread
+using DeviceMemory = lang::DeviceKernels::Memory;  // that a batch takes of a lane
+using lang::DeviceProgram;                         // encodes and decodes on the GPU
+using lang::kernel_settings;                       // other settings of the same codec, for its kernels
 using lang::kernel_source;
 using lang::KernelSource;  // the program from which a codec's kernels are generated, with its settings
 using lang::on_device;

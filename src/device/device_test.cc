@@ -39,7 +39,11 @@ struct Shared { int none; };
 #define PHASE(f) f(call, s, at, thread); __syncthreads();
 #else
 #define DEV static inline
-#define KERNEL(name, Common, ...) GRID(name, Common, Shared, kThreads, everywhere, __VA_ARGS__)
+typedef Call Argument;
+#define FIND_CALLS(argument, place) const uint64_t block = place;
+#define ONE_CALL(argument)
+#define THIS_CALL(argument) argument
+#define KERNEL(name, Common, ...) GRID(name, Common, Shared, kThreads, everywhere, ONE_CALL, __VA_ARGS__)
 DEV uint64_t everywhere(uint64_t) { return ~uint64_t(0); }
 #endif
 DEV void add(const Call* call, Shared&, uint64_t at, unsigned thread) {

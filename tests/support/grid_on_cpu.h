@@ -26,16 +26,20 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
 
 // Groups of threads share a block (lang/runtime/prelude_cuda_bytes.h); each group has its own shared memory, and each
 // thread its own registers.
-#define GRID(name, Common, Own, of, count, ...)                        \
-  static void name(const Call* call, uint64_t block, unsigned order) { \
-    enum : unsigned { kOf = of, kGroups = kThreads / (of) };           \
-    Common all_shared[kGroups];                                        \
-    Own all_own[kThreads];                                             \
-    memset(all_shared, 0xcd, sizeof all_shared);                       \
-    memset(all_own, 0xcd, sizeof all_own);                             \
-    const uint64_t at = block * kGroups, places = count(call->n);      \
-    __VA_ARGS__                                                        \
-  }                                                                    \
+#define GRID(name, Common, Own, of, count, CALLS, ...)                         \
+  static void name(const Argument* argument, uint64_t place, unsigned order) { \
+    enum : unsigned { kOf = of, kGroups = kThreads / (of) };                   \
+    FIND_CALLS(*argument, place)                                               \
+    CALLS(*argument) {                                                         \
+      const Call* const call = &THIS_CALL(*argument);                          \
+      Common all_shared[kGroups];                                              \
+      Own all_own[kThreads];                                                   \
+      memset(all_shared, 0xcd, sizeof all_shared);                             \
+      memset(all_own, 0xcd, sizeof all_own);                                   \
+      const uint64_t at = block * kGroups, places = count(call->n);            \
+      __VA_ARGS__                                                              \
+    }                                                                          \
+  }                                                                            \
   ON_CPU(name)
 #define ALL_THREADS(is_there, run)                                            \
   for (unsigned t = 0; t < kThreads; ++t) {                                   \
@@ -55,17 +59,17 @@ static inline uint64_t turn_of(uint64_t k, uint64_t count, unsigned order) {
 #if defined(TITHE_PLANS)  // kernels are found by name, and launched by the fake driver (gpu/fake_gpu.h)
 struct OnCpu {
   void (*run)(const void* arguments, uint64_t blocks, unsigned order);
-  uint64_t argument_bytes, threads;
+  uint64_t argument_bytes, threads, call_bytes;
 };
-#define ON_CPU(name)                                                                                      \
-  extern "C" __attribute__((visibility("default"))) const void* name##_on_cpu() {                         \
-    static const OnCpu kOnCpu = {[](const void* arguments, uint64_t blocks, unsigned order) {             \
-                                   for (uint64_t b = 0; b < blocks; ++b)                                  \
-                                     name(static_cast<const Call*>(arguments), turn_of(b, blocks, order), \
-                                          order);                                                         \
-                                 },                                                                       \
-                                 sizeof(Call), kThreads};                                                 \
-    return &kOnCpu;                                                                                       \
+#define ON_CPU(name)                                                                         \
+  extern "C" __attribute__((visibility("default"))) const void* name##_on_cpu() {            \
+    static const OnCpu kOnCpu = {                                                            \
+        [](const void* arguments, uint64_t blocks, unsigned order) {                         \
+          for (uint64_t b = 0; b < blocks; ++b)                                              \
+            name(static_cast<const Argument*>(arguments), turn_of(b, blocks, order), order); \
+        },                                                                                   \
+        sizeof(Argument), kThreads, sizeof(Argument) == sizeof(Call) ? 0 : sizeof(Call)};    \
+    return &kOnCpu;                                                                          \
   }
 #else
 #define ON_CPU(name)

@@ -85,7 +85,7 @@ class Fibers {
 };
 
 // Shared memory is not reused: each block has its own.
-#define GRID(name, Common, Own, of, count, ...)                                        \
+#define GRID(name, Common, Own, of, count, CALLS, ...)                                 \
   static void name(const Call* call, uint64_t block) {                                 \
     enum : unsigned { kOf = of, kGroups = kThreads / (of) };                           \
     Common* const all_shared = static_cast<Common*>(malloc(kGroups * sizeof(Common))); \

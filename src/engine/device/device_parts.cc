@@ -29,9 +29,13 @@ bool adjacent(std::span<const Tensor> bucket, std::span<const PartShare> shares)
   });
 }
 
-DeviceParts::DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values,
+DeviceParts::DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values, std::size_t most_payloads,
                          std::shared_ptr<Gpus> gpus)
-    : made_(std::move(parts)), staged_values_(staged_values), gpus_(std::move(gpus)), parts_(made_.size()) {}
+    : made_(std::move(parts)),
+      staged_values_(staged_values),
+      most_payloads_(std::max<std::size_t>(most_payloads, 1)),
+      gpus_(std::move(gpus)),
+      parts_(made_.size()) {}
 
 // ---- The start of a round
 
@@ -86,7 +90,7 @@ void DeviceParts::choose(const feedback::ErrorFeedback& feedback) {
     const PlannedPart& made = made_[p];
     std::string why = made.why;
     if (!gpus_->choice().on) why = "device=off";
-    if (why.empty() && made.largest_chunk < gpus_->choice().least)
+    if (why.empty() && made.largest_chunk() < gpus_->choice().least)
       why = fmt::format("chunks of fewer than {} values are faster on the host", gpus_->choice().least);
     if (why.empty() && feedback.reads_alone(static_cast<int>(p)))
       why = "it sends the residual of another codec";
@@ -122,8 +126,57 @@ void DeviceParts::leave_to_host(std::size_t part, const std::string& why) {
   for (std::size_t p = first; p < end; ++p) parts_[p].why = why;
 }
 
+// A batch has at most the same chunk of each device part, and each batch lane runs one batch. Also plans the kernels
+// for all sizes.
+Status DeviceParts::reserve() {
+  std::map<const Gpu::Program*, std::vector<std::size_t>> parts;  // by program
+  std::size_t shares = 0;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    if (!parts_[p].why.empty()) continue;
+    parts[parts_[p].made].push_back(p);
+    shares += made_[p].shares.size();
+  }
+  // The tables of conversions before and after.
+  std::size_t room = 2 * catalogue::DeviceProgram::conversion_bytes(shares), scratch = 0;
+  for (const auto& [program, of] : parts) {
+    const Gpu::BatchLane lane = gpu_->batch_lane();
+    const Spec& spec = made_[of[0]].spec;
+    catalogue::DeviceMemory most;
+    for (std::size_t chunk = 0;; ++chunk) {
+      std::vector<std::size_t> sizes;
+      for (const std::size_t p : of)
+        if (chunk < made_[p].chunks.size()) sizes.push_back(made_[p].chunks[chunk]);
+      if (sizes.empty()) break;
+      lane.on.begin();
+      const auto memory = program->on.program->memory(
+          lane.on, program->settings_of(*spec.codec, spec.settings), sizes, most_payloads_);
+      if (!memory.ok()) return lane.on.drained(memory.status());
+      most = {std::max(most.room, memory->room), std::max(most.scratch, memory->scratch)};
+    }
+    room += most.room;
+    scratch += most.scratch;
+  }
+  return parts.empty() ? Status{} : gpu_->reserve(room, scratch);
+}
+
 // If memory cannot be allocated for a part, the host takes the part. Only a lost context ends the session.
 Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
+  const auto give_up = [&](std::size_t p, const Status& why) -> Status {
+    TITHE_TRY(gpu_->on().lost());
+    leave_to_host(p, why.what());
+    gpus_->say(
+        fmt::format("part {} of the bucket of '{}' runs on the host: {}", p, bucket_[0].key, why.what()));
+    return {};
+  };
+  while (!reserved_) {
+    const Status there = reserve();
+    reserved_ = there.ok();
+    if (reserved_) break;
+    std::size_t largest = parts_.size();
+    for (std::size_t p = 0; p < parts_.size(); ++p)
+      if (parts_[p].why.empty() && (largest == parts_.size() || made_[p].n > made_[largest].n)) largest = p;
+    TITHE_TRY(give_up(largest, there));
+  }
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     if (!parts_[p].why.empty()) continue;
     Status there;
@@ -132,20 +185,9 @@ Status DeviceParts::take_memory(feedback::ErrorFeedback& feedback) {
       there = memory.status();
       if (memory.ok()) staged_ = std::move(*memory);
     }
-    for (int lane = 0; lane < gpu_->lanes() && there.ok() && !reserved_; ++lane) {
-      const auto held = gpu_->hold(lane);
-      const Spec& spec = made_[p].spec;
-      there = parts_[p].by().reserve(
-          gpu_->lane(lane), parts_[p].made->settings_of(*spec.codec, spec.settings), made_[p].largest_chunk);
-    }
     if (there.ok()) there = feedback.to_device(static_cast<int>(p), gpu_->ferry());
-    if (there.ok()) continue;
-    TITHE_TRY(gpu_->on().lost());
-    leave_to_host(p, there.what());
-    gpus_->say(
-        fmt::format("part {} of the bucket of '{}' runs on the host: {}", p, bucket_[0].key, there.what()));
+    if (!there.ok()) TITHE_TRY(give_up(p, there));
   }
-  reserved_ = true;
   for (std::size_t p = 0; p < parts_.size(); ++p)
     if (!parts_[p].why.empty()) TITHE_TRY(feedback.to_host(static_cast<int>(p)));
   return {};
@@ -177,10 +219,7 @@ Status DeviceParts::make_mirror() {
 
 // ---- Transfers
 
-Status DeviceParts::drained(int lane, const Status& status) {
-  const Status waited = gpu_->on().wait(gpu_->lane(lane).stream());
-  return status.ok() ? waited : status;
-}
+Status DeviceParts::drained(int lane, const Status& status) { return gpu_->lane(lane).drained(status); }
 
 Status DeviceParts::bring(int lane, int part, std::size_t first, std::size_t n) {
   const auto held = gpu_->hold(lane);
@@ -199,71 +238,115 @@ Status DeviceParts::take_back(int lane, int part, std::size_t first, std::size_t
   });
 }
 
-Status DeviceParts::load(int lane, int part, std::size_t first, std::size_t n) {
-  const auto held = gpu_->hold(lane);
-  catalogue::DeviceLane& on = gpu_->lane(lane);
-  const PartState& p = at(part);
-  TITHE_TRY(gpu_->on().wait_for(on.stream(), given_));
-  if (p.in_place) return drained(lane, {});
-  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
-    const Address from = address_of(s.data(bucket_)), to = p.values + 4 * s.at;
-    return s.dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), to, from, 4 * s.n)
-                                  : p.by().widen(on, from, s.dtype == DType::kBF16, to, s.n);
-  });
-}
+// ---- Batches
 
-Status DeviceParts::unload(int lane, int part, std::size_t first, std::size_t n) {
-  const auto held = gpu_->hold(lane);
-  catalogue::DeviceLane& on = gpu_->lane(lane);
-  const PartState& p = at(part);
-  if (p.in_place) return {};
-  return copy_shares(lane, part, first, n, [&](const PartShare& s) {
-    const Address from = p.values + 4 * s.at, to = address_of(s.data(bucket_));
-    return s.dtype == DType::kF32 ? gpu_->on().copy_within(on.stream(), to, from, 4 * s.n)
-                                  : p.by().narrow(on, from, to, s.dtype == DType::kBF16, s.n);
-  });
-}
-
-// A schedule changes the ratio between rounds.
 Call DeviceParts::kernel_call(int part, const Call& call) const {
   Call own = call;
   own.settings = at(part).made->settings_of(*made(part).spec.codec, call.settings);
   return own;
 }
 
-Result<Encoded> DeviceParts::encode(int lane, int part, const Call& call, std::size_t first, std::size_t n,
-                                    const feedback::ErrorFeedback::DeviceView& kept, Bytes out) {
-  const auto held = gpu_->hold(lane);
-  catalogue::DeviceLane& on = gpu_->lane(lane);
-  const Call own = kernel_call(part, call);
-  const Result<Bytes> room = on.room(own.settings.codec->phases[0].bound(own.settings, n));
-  if (!room.ok()) return room.status();
-  const Result<Encoded> done =
-      at(part).by().encode(on, made(part).spec.codec->name, own,
-                           {at(part).values + 4 * first, kept.residual, kept.left, n}, *room);
-  if (!done.ok() || !done->finite) return done;
-  if (done->bytes > out.size()) return Status(Code::kIo, "a GPU's payload is longer than the codec's bound");
-  if (done->bytes > 0) std::memcpy(out.data(), room->data(), done->bytes);
-  return done;
+Address DeviceParts::values(const PartRange& of) const { return at(of.part).values + 4 * of.first; }
+
+template <typename Start, typename Finish>
+Status DeviceParts::run(std::span<const PartRange> loads, Start start, Finish finish) {
+  const Gpu::BatchLane lane = gpu_->batch_lane();
+  lane.on.begin();
+  const auto all = [&]() -> Status {
+    TITHE_TRY(gpu_->on().wait_for(lane.on.stream(), given_));
+    TITHE_TRY(convert(lane.on, loads, true));
+    return start(lane.on);
+  };
+  TITHE_TRY(lane.on.drained(all()));
+  const Status finished = finish(lane.on);
+  return finished.ok() ? finished : lane.on.drained(finished);
 }
 
-Status DeviceParts::decode(int lane, int part, const Call& call, std::span<const ByteView> payloads,
-                           bool onto, float divide, std::size_t first, std::size_t n, float* largest) {
-  const auto held = gpu_->hold(lane);
-  catalogue::DeviceLane& on = gpu_->lane(lane);
-  std::size_t bytes = 0;
-  for (const ByteView payload : payloads) bytes += payload.size();
-  const Result<Bytes> room = on.room(bytes);
-  if (!room.ok()) return room.status();
-  std::vector<ByteView> pinned;
-  for (std::size_t at = 0; const ByteView payload : payloads) {
-    if (!payload.empty()) std::memcpy(room->data() + at, payload.data(), payload.size());
-    pinned.emplace_back(room->data() + at, payload.size());
-    at += payload.size();
+// Gathers values that are not in place, or writes them to the tensors. One launch.
+Status DeviceParts::convert(catalogue::DeviceLane& on, std::span<const PartRange> all, bool gathers) {
+  using Conversion = catalogue::DeviceProgram::Conversion;
+  std::vector<Conversion> some;
+  for (const PartRange& of : all) {
+    if (at(of.part).in_place) continue;
+    TITHE_TRY(each_share(made(of.part).shares, of.first, of.n, [&](const PartShare& s) {
+      some.push_back({.type = s.dtype == DType::kF32    ? Conversion::kFp32
+                              : s.dtype == DType::kBF16 ? Conversion::kBf16
+                                                        : Conversion::kFp16,
+                      .narrow = address_of(s.data(bucket_)),
+                      .wide = at(of.part).values + 4 * s.at,
+                      .n = s.n});
+      return Status();
+    }));
   }
-  const Address values = at(part).values + 4 * first;
-  return at(part).by().decode(on, made(part).spec.codec->name, kernel_call(part, call), pinned,
-                              {onto ? values : 0, divide, largest}, values, n);
+  return some.empty() ? Status{} : at(all[0].part).by().convert(on, some, gathers);
+}
+
+Status DeviceParts::load(std::span<const PartRange> loads) {
+  // The next batch waits for the caller's work on values that are in place.
+  if (std::ranges::all_of(loads, [&](const PartRange& of) { return at(of.part).in_place; })) return {};
+  const auto nothing = [](catalogue::DeviceLane&) { return Status(); };
+  return run(loads, nothing, nothing);
+}
+
+Status DeviceParts::encode(std::span<const PartRange> loads, std::span<Encoding> all) {
+  struct Group {
+    std::vector<catalogue::DeviceProgram::Encoding> items;
+    std::vector<Encoding*> of;
+  };
+  std::map<const Gpu::Program*, Group> groups;
+  for (Encoding& one : all) {
+    Group& group = groups[at(one.of.part).made];
+    group.items.push_back({.call = kernel_call(one.of.part, one.call),
+                           .in = {values(one.of), one.kept.residual, one.kept.left, one.of.n},
+                           .out = one.out});
+    group.of.push_back(&one);
+  }
+  const auto name = [&](const Group& group) { return made(group.of[0]->of.part).spec.codec->name; };
+  return run(
+      loads,
+      [&](catalogue::DeviceLane& on) -> Status {
+        for (auto& [program, group] : groups)
+          TITHE_TRY(program->on.program->start(on, name(group), group.items));
+        return {};
+      },
+      [&](catalogue::DeviceLane& on) -> Status {
+        for (auto& [program, group] : groups) {
+          TITHE_TRY(program->on.program->finish(on, name(group), group.items));
+          for (std::size_t k = 0; k < group.of.size(); ++k) group.of[k]->done = group.items[k].done;
+        }
+        return {};
+      });
+}
+
+Status DeviceParts::decode(std::span<const PartRange> loads, std::span<Decoding> all) {
+  struct Group {
+    std::string_view name;
+    std::vector<catalogue::DeviceProgram::Decoding> items;
+  };
+  std::map<const Gpu::Program*, Group> groups;
+  std::vector<PartRange> stored;
+  for (Decoding& one : all) {
+    const Address to = values(one.of);
+    Group& group = groups[at(one.of.part).made];
+    group.name = made(one.of.part).spec.codec->name;
+    group.items.push_back({.call = kernel_call(one.of.part, one.call),
+                           .payloads = std::move(one.payloads),
+                           .onto = {one.is_merge ? to : 0, one.divide, one.is_merge ? nullptr : &one.largest},
+                           .out = to,
+                           .n = one.of.n});
+    if (!one.is_merge) stored.push_back(one.of);
+  }
+  return run(
+      loads,
+      [&](catalogue::DeviceLane& on) -> Status {
+        for (auto& [program, group] : groups)
+          TITHE_TRY(program->on.program->start(on, group.name, group.items));
+        return convert(on, stored, false);
+      },
+      [&](catalogue::DeviceLane&) {
+        for (const auto& [program, group] : groups) catalogue::DeviceProgram::finish(group.items);
+        return Status();
+      });
 }
 
 Status DeviceParts::fill_with_nan() {

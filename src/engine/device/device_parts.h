@@ -8,8 +8,9 @@
 //   listed    text() lists the path of each part and the reason
 //   fallback  if a GPU lacks memory or a compiler for a part, the host takes the part; a lost context ends the session
 //
-// Parts of one tensor, and of tensors that share parts, take the same path, because they share residuals. When a call
-// returns, with any status, the GPU has no pending work of the call.
+// Parts of one tensor, and of tensors that share parts, take the same path, because they share residuals. The values of
+// several parts are one batch (lang/cuda/device_program.h): one launch for all parts of a codec. When a call returns,
+// with any status, the GPU has no pending work of the call.
 //
 // Threads  begin() between rounds; the rest on lanes, each part's values by one step at a time (program/unit_state.h).
 #include <algorithm>
@@ -51,12 +52,16 @@ class DeviceParts {
     Spec spec;
     std::string why;      // the reason why the host must take it; empty: none
     bool copied = false;  // codecs may be unable to use its tensors' own memory
-    std::size_t n = 0, staged_at = 0, largest_chunk = 0;
+    std::size_t n = 0, staged_at = 0;
+    std::vector<std::size_t> chunks = {};  // their sizes
+    std::size_t largest_chunk() const { return *std::ranges::max_element(chunks); }
     std::vector<PartShare> shares;
     // True if the part shares no tensor with earlier parts.
     bool begins() const { return shares.empty() || shares[0].skip == 0; }
   };
-  DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values, std::shared_ptr<Gpus> gpus);
+  // most_payloads: of one decoding.
+  DeviceParts(std::vector<PlannedPart> parts, std::size_t staged_values, std::size_t most_payloads,
+              std::shared_ptr<Gpus> gpus);
 
   // Begins a round with a bucket on a GPU. kInvalid: a tensor is not on that GPU; nothing has begun then.
   Status begin(std::span<const Tensor> bucket, const Origin& origin, feedback::ErrorFeedback& feedback);
@@ -70,14 +75,31 @@ class DeviceParts {
   // For the host path: copies from the GPU to the mirror, and back.
   Status bring(int lane, int part, std::size_t first, std::size_t n);
   Status take_back(int lane, int part, std::size_t first, std::size_t n);
-  // For a device part: gathers the values for encode and decode, and writes them to the tensors.
-  Status load(int lane, int part, std::size_t first, std::size_t n);
-  Status unload(int lane, int part, std::size_t first, std::size_t n);
-  Result<Encoded> encode(int lane, int part, const Call& call, std::size_t first, std::size_t n,
-                         const feedback::ErrorFeedback::DeviceView& kept, Bytes out);
-  // payloads: checked. `onto`: adds to the current values. largest: DeviceProgram::Onto.
-  Status decode(int lane, int part, const Call& call, std::span<const ByteView> payloads, bool onto,
-                float divide, std::size_t first, std::size_t n, float* largest);
+  // For device parts: a batch of values of several parts. All calls first gather the values in `loads`.
+  struct PartRange {
+    int part = 0;
+    std::size_t first = 0, n = 0;
+  };
+  struct Encoding {
+    PartRange of;
+    Call call;
+    feedback::ErrorFeedback::DeviceView kept;
+    Bytes out;
+    Result<Encoded> done = Encoded{};  // after encode()
+  };
+  struct Decoding {
+    PartRange of;
+    Call call;
+    std::vector<ByteView> payloads;  // checked
+    // A merge adds to the current values. A store replaces the values, divides them, writes them to the tensors, and
+    // sets `largest` (DeviceProgram::Onto).
+    bool is_merge = false;
+    float divide = 1.0F;
+    float largest = 0;
+  };
+  Status load(std::span<const PartRange> loads);
+  Status encode(std::span<const PartRange> loads, std::span<Encoding> all);
+  Status decode(std::span<const PartRange> loads, std::span<Decoding> all);
   Status fill_with_nan();
   // Reads a tensor's bytes from before the round.
   Status read(std::size_t tensor, std::vector<std::uint8_t>& to);
@@ -98,7 +120,14 @@ class DeviceParts {
   void leave_to_host(std::size_t part, const std::string& why);  // and all parts on the same path ("alike")
   Status take_memory(feedback::ErrorFeedback& feedback);
   Status make_mirror();
+  // Reserves memory for batches of all device parts.
+  Status reserve();
   Call kernel_call(int part, const Call& call) const;
+  device::Address values(const PartRange& of) const;
+  // Runs a batch: gathers `loads`, then start() queues the work, and finish() runs after the wait.
+  template <typename Start, typename Finish>
+  Status run(std::span<const PartRange> loads, Start start, Finish finish);
+  Status convert(catalogue::DeviceLane& on, std::span<const PartRange> all, bool gathers);
   // Calls body(share) for each share of the values, until one fails, and waits for the copies.
   template <typename Body>
   Status copy_shares(int lane, int part, std::size_t first, std::size_t n, Body body) {
@@ -108,7 +137,7 @@ class DeviceParts {
   Status drained(int lane, const Status& status);
 
   const std::vector<PlannedPart> made_;
-  const std::size_t staged_values_;
+  const std::size_t staged_values_, most_payloads_;
   const std::shared_ptr<Gpus> gpus_;
   Gpu* gpu_ = nullptr;
   // reserved_: the lanes have reserved their memory.

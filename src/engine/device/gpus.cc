@@ -39,6 +39,22 @@ Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal, int workers) {
   return gpu;
 }
 
+// A free lane; the first one if none is free.
+Gpu::BatchLane Gpu::batch_lane() {
+  for (int k = 0; k < batch_lanes(); ++k)
+    if (std::unique_lock held(busy_[static_cast<std::size_t>(k)], std::try_to_lock); held.owns_lock())
+      return {std::move(held), lane(k)};
+  return {hold(0), lane(0)};
+}
+
+Status Gpu::reserve(std::size_t room, std::size_t scratch) {
+  for (int k = 0; k < batch_lanes(); ++k) {
+    const auto held = hold(k);
+    TITHE_TRY(lane(k).reserve(room, scratch));
+  }
+  return {};
+}
+
 std::string Gpu::name() const { return fmt::format("GPU {}, {}", ordinal_, on().name()); }
 
 const Gpu::Program& Gpu::program(const Spec& spec) {

@@ -7,6 +7,7 @@
 //   logged   each codec that runs on a GPU, and each reason why one does not, is a line of messages(), once
 //
 // Threads  any. A user of a lane holds it: the lane's own thread, or sync() if a bucket needs memory.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,15 @@ class Gpu {
   int lanes() const { return static_cast<int>(lanes_.size()); }
   std::unique_lock<std::mutex> hold(int k) { return std::unique_lock(busy_[static_cast<std::size_t>(k)]); }
   catalogue::DeviceLane& lane(int k) { return lanes_[static_cast<std::size_t>(k)]; }
+  // Batches run on the first lanes, which limits the memory for batches: one uses the GPU while the other copies.
+  static constexpr int kBatchLanes = 2;
+  int batch_lanes() const { return std::min(lanes(), kBatchLanes); }
+  struct BatchLane {
+    std::unique_lock<std::mutex> held;
+    catalogue::DeviceLane& on;
+  };
+  BatchLane batch_lane();
+  Status reserve(std::size_t room, std::size_t scratch);  // on each batch lane
   const std::shared_ptr<device::Ferry>& ferry() const { return ferry_; }
   // A codec on this GPU. Lives as long as the Gpu.
   struct Program {

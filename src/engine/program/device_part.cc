@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A part whose values are on a GPU (engine/device/device_parts.h): only payloads are in host memory. The values and the
-// residual change on the GPU alone, so a step copies payloads and nothing else. A failure of this rank's GPU names this
-// rank.
+// residual change on the GPU alone, so a step copies payloads and nothing else. Steps run in groups (step_groups.h). A
+// failure of this rank's GPU names this rank.
 //
 // A GPU takes parts of codecs with one phase whose payloads are decoded one by one (laws decode and concat). Other
 // laws, clipping and momentum need the values in host memory, so the host takes those parts on every GPU.
@@ -14,40 +14,69 @@
 namespace tithe::engine {
 namespace {
 
-class DevicePart final : public PartRunner {
- public:
-  explicit DevicePart(DeviceParts& gpu) : gpu_(gpu) {}
-  Status load(const StepContext& w) const override {
-    return w.ours(gpu_.load(w.lane, w.step.part, w.first, w.n));
-  }
-  Result<Encoded> encode(const StepContext& w, Bytes out) const override {
-    const Result<Encoded> done =
-        gpu_.encode(w.lane, w.step.part, w.call(), w.first, w.n,
-                    w.unit.feedback.device_view(w.step.part, w.step.chunk, w.last_phase), out);
-    if (!done.ok()) return w.ours(done.status());
-    if (!done->finite) w.chunk.poisoned = true;
-    return done;
-  }
-  // The kernels do not validate payloads, so each payload is checked here.
-  Status decode(const StepContext& w, PayloadViews payloads) const override {
-    const bool is_merge = w.step.kind == StepKind::kMerge;
-    const Call c = w.call();
-    for (const ByteView payload : payloads)
-      if (const Status s = w.codec.impl->check(c, w.n, payload); !s.ok())
-        return blame(s, w.culprit(payloads));
-    float largest = 0;
-    TITHE_TRY(w.ours(gpu_.decode(w.lane, w.step.part, c, payloads, is_merge, is_merge ? 1.0F : w.unit.divide,
-                                 w.first, w.n, is_merge ? nullptr : &largest)));
-    w.see_largest(largest);
-    return {};
-  }
-  Status unload(const StepContext& w) const override {
-    return w.ours(gpu_.unload(w.lane, w.step.part, w.first, w.n));
-  }
+DeviceParts::PartRange range_of(const StepContext& w) { return {w.step.part, w.first, w.n}; }
 
- private:
-  DeviceParts& gpu_;
-};
+Status encode(DeviceParts& gpu, std::span<const StepContext> group,
+              std::span<const DeviceParts::PartRange> loads) {
+  std::vector<DeviceParts::Encoding> items;
+  std::vector<const StepContext*> of;
+  const bool own = group[0].step.kind == StepKind::kOwn;
+  for (const StepContext& w : group) {
+    if (w.chunk.poisoned) continue;
+    items.push_back({.of = range_of(w),
+                     .call = w.call(),
+                     .kept = w.unit.feedback.device_view(w.step.part, w.step.chunk, w.last_phase),
+                     .out = w.unit.frames.room(own ? w.step.own_slot : w.step.slot)});
+    of.push_back(&w);
+  }
+  TITHE_TRY(group[0].ours(gpu.encode(loads, items)));
+  std::size_t k = 0;
+  for (const StepContext& w : group) {
+    Encoded done = {.finite = false};
+    if (k < of.size() && of[k] == &w) {
+      const Result<Encoded>& made = items[k++].done;
+      if (!made.ok()) return w.ours(made.status());
+      done = *made;
+      if (!done.finite) w.chunk.poisoned = true;
+    }
+    if (own)
+      w.keep_own(done);
+    else
+      TITHE_TRY(w.seal(done.finite ? FrameBody{.bytes = done.bytes} : FrameBody{.flags = kFlagNonFinite}));
+  }
+  return {};
+}
+
+// The kernels do not validate payloads, so each payload is checked here.
+Status decode(DeviceParts& gpu, std::span<const StepContext> group,
+              std::span<const DeviceParts::PartRange> loads) {
+  std::vector<DeviceParts::Decoding> items;
+  std::vector<const StepContext*> of;
+  const bool is_merge = group[0].step.kind == StepKind::kMerge;
+  for (const StepContext& w : group) {
+    if (is_merge) w.chunk.checksum.reset();
+    TITHE_TRY(w.check_frames(w.frames()));
+    if (w.meets_nonfinite(w.frames())) continue;
+    const Result<PayloadViews> payloads = w.law.result_of(w);
+    if (!payloads.ok()) return payloads.status();
+    const Call c = w.call();
+    for (const ByteView payload : *payloads)
+      if (const Status s = w.codec.impl->check(c, w.n, payload); !s.ok())
+        return blame(s, w.culprit(*payloads));
+    items.push_back({.of = range_of(w),
+                     .call = c,
+                     .payloads = {payloads->begin(), payloads->end()},
+                     .is_merge = is_merge,
+                     .divide = is_merge ? 1.0F : w.unit.divide});
+    of.push_back(&w);
+  }
+  TITHE_TRY(group[0].ours(gpu.decode(loads, items)));
+  if (is_merge) return {};
+  for (std::size_t k = 0; k < of.size(); ++k) of[k]->see_largest(items[k].largest);
+  for (const StepContext& w : group)
+    if (w.chunk.poisoned) w.unit.finite = false;
+  return {};
+}
 
 // The reason why the host must process a part on every GPU; empty: none.
 std::string host_alone(const Part& part, std::span<const Law> laws, bool works) {
@@ -67,7 +96,15 @@ std::string host_alone(const Part& part, std::span<const Law> laws, bool works) 
 
 }  // namespace
 
-std::unique_ptr<const PartRunner> device_part(DeviceParts& gpu) { return std::make_unique<DevicePart>(gpu); }
+Status run_on_device(DeviceParts& gpu, std::span<const StepContext> group) {
+  std::vector<DeviceParts::PartRange> loads;
+  const StepKind kind = group[0].step.kind;
+  for (const StepContext& w : group)
+    if (w.step.loads || kind == StepKind::kLoad) loads.push_back(range_of(w));
+  if (kind == StepKind::kLoad) return group[0].ours(gpu.load(loads));
+  return kind == StepKind::kOwn || kind == StepKind::kEncode ? encode(gpu, group, loads)
+                                                             : decode(gpu, group, loads);
+}
 
 std::unique_ptr<DeviceParts> device_parts(const UnitState& unit) {
   std::vector<DeviceParts::PlannedPart> made;
@@ -80,10 +117,11 @@ std::unique_ptr<DeviceParts> device_parts(const UnitState& unit) {
                                 .n = part.n,
                                 .staged_at = layout.staged_at,
                                 .shares = shares_of(unit.tensors, {part.first, part.n})};
-    for (Chunk c = 0; c < layout.chunks; ++c) of.largest_chunk = std::max(of.largest_chunk, layout.size(c));
+    for (Chunk c = 0; c < layout.chunks; ++c) of.chunks.push_back(layout.size(c));
     made.push_back(std::move(of));
   }
-  return std::make_unique<DeviceParts>(std::move(made), unit.program.staged_values, unit.member.gpus);
+  return std::make_unique<DeviceParts>(std::move(made), unit.program.staged_values, unit.program.max_views,
+                                       unit.member.gpus);
 }
 
 }  // namespace tithe::engine

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A PartRunner executes the steps of a part: it loads values, encodes them, merges received frames and stores the
-// result. There is one runner for each kind of part. A unit chooses the runner of a part when it is built, and again
-// when its bucket moves to a GPU or back; no other code depends on the kind. A runner has no state, so it serves all
-// parts of its kind on all lanes. All runners that can execute a part write the same bytes and the same residuals.
+// result. There is one runner for each kind of part in host memory. If a bucket is on a GPU, run_on_device() runs the
+// steps of device parts instead, many together (step_groups.h). A runner has no state, so it serves all parts of its
+// kind on all lanes. All runners, and a GPU, write the same bytes and the same residuals.
 #include <memory>
 
 #include "engine/device/device_parts.h"
@@ -43,9 +43,11 @@ class HostPart : public PartRunner {
 };
 
 const PartRunner& uncompressed_part();  // values in host memory are the payload (uncompressed_part.cc)
-std::unique_ptr<const PartRunner> device_part(DeviceParts& gpu);  // values on a GPU (device_part.cc)
 // The runner of a part in host memory.
 const PartRunner& runner_of(const Codec& codec);
+
+// Runs a group of steps of device parts (device_part.cc).
+Status run_on_device(DeviceParts& gpu, std::span<const StepContext> group);
 
 // The parts of a bucket, with the reasons why a GPU cannot take some of them (device_part.cc).
 std::unique_ptr<DeviceParts> device_parts(const UnitState& unit);

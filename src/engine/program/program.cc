@@ -75,6 +75,7 @@ class Compiler {
   const Tagging tagging_;
   const std::vector<bool>& copied_;  // by part
   Templates& templates_;
+  std::map<const Template*, int> shapes_;
   Program out_;
   std::vector<bool> leads_;              // by step: it leads to a send
   std::vector<std::size_t> frames_;      // by part: bytes of its slots
@@ -133,6 +134,7 @@ void Compiler::add_part(int index, const Drawn& drawn) {
   const Template& t = templates_.of(key, at_, *drawn.graph);
   layout.contributions = t.contributions;
   layout.steps = t.steps.size();
+  layout.shape = shapes_.try_emplace(&t, static_cast<int>(shapes_.size())).first->second;
   out_.parts.push_back(std::move(layout));
   add_template(index, t, drawn, payloads, joined);
 }

@@ -113,6 +113,7 @@ struct PartLayout {
   int chunks = 1;
   int first_chunk = 0;     // index of its chunk 0 among all chunks of the program
   int begins_after = -1;   // all parts up to this one must have ended
+  int shape = 0;           // equal for parts with the same steps and dependencies
   std::vector<int> first;  // steps without predecessors
   std::size_t steps = 0;
   bool copied = false;              // codecs may be unable to use the tensors' own memory

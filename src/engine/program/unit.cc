@@ -16,9 +16,7 @@ Status encode_own(const StepContext& w) {
   if (w.chunk.poisoned || !w.leads()) return {};
   const Result<Encoded> done = w.part.encode(w, w.unit.frames.room(w.step.own_slot));
   if (!done.ok()) return done.status();
-  w.chunk.own_bytes = done->bytes;
-  w.chunk.present = true;
-  w.unit.frames[w.step.own_slot] = {.bytes = kFrameHeaderBytes + done->bytes};
+  w.keep_own(*done);
   return {};
 }
 
@@ -68,16 +66,15 @@ void Unit::touch(std::span<const Tensor> bucket) {
 Status Unit::place(std::span<const Tensor> bucket, const Origin& origin) {
   const bool on_host = origin.device < 0;
   if (on_host && gpu_ == nullptr) return {};
-  if (gpu_ == nullptr) {
-    gpu_ = device_parts(state_);
-    device_part_ = device_part(*gpu_);
-  }
+  if (gpu_ == nullptr) gpu_ = device_parts(state_);
   if (!on_host) TITHE_TRY(state_.feedback.lost());
   if (on_host) gpu_->leave();
   const Status placed = on_host ? state_.feedback.to_host() : gpu_->begin(bucket, origin, state_.feedback);
-  for (std::size_t p = 0; p < state_.between.size(); ++p)
-    state_.between[p].runner =
-        gpu_->takes(static_cast<int>(p)) ? device_part_.get() : &runner_of(*state_.plan.parts[p].spec.codec);
+  std::vector<bool> taken;
+  for (std::size_t p = 0; p < state_.plan.parts.size(); ++p)
+    taken.push_back(gpu_->takes(static_cast<int>(p)));
+  if (taken != std::exchange(on_device_, taken))
+    groups_ = group_steps(state_.program, [&](int part) { return taken[static_cast<std::size_t>(part)]; });
   return placed;
 }
 
@@ -134,7 +131,22 @@ Status PartRunner::store(const StepContext& w) const {
   return {};
 }
 
-Status Unit::run(const Step& step, int lane) {
+std::span<const int> Unit::together(const int& step) const {
+  const int group = groups_.at(step);
+  return group < 0 ? std::span(&step, 1)
+                   : std::span<const int>(groups_.steps[static_cast<std::size_t>(group)]);
+}
+
+Status Unit::run(int number, int lane) {
+  const auto step_of = [&](int s) -> const Step& {
+    return state_.program.steps[static_cast<std::size_t>(s)];
+  };
+  if (groups_.at(number) >= 0) {
+    std::vector<StepContext> group;
+    for (const int s : together(number)) group.emplace_back(state_, step_of(s), lane);
+    return run_on_device(*gpu_, group);
+  }
+  const Step& step = step_of(number);
   const StepContext w(state_, step, lane);
   if (step.loads || step.kind == StepKind::kLoad) TITHE_TRY(w.part.load(w));
   switch (step.kind) {

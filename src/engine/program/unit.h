@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/program/step_groups.h"
 #include "engine/program/unit_state.h"
 
 namespace tithe::engine {
@@ -46,8 +47,12 @@ class Unit {
   Status place(std::span<const Tensor> bucket, const Origin& origin);
   // Begins a round with these tensors, in the caller's order.
   void begin(std::span<const Tensor> bucket, std::uint32_t round);
-  // Runs one step other than send and recv. A failure names the source of the frame.
-  Status run(const Step& step, int lane);
+  // The steps that run together with a step; only the step itself, if it runs alone.
+  std::span<const int> together(const int& step) const;
+  const StepGroups& groups() const { return groups_; }  // of this round
+  // Runs a step other than send and recv, and all steps that run together with it. A failure names the source of the
+  // frame.
+  Status run(int step, int lane);
   // The bytes of a send or recv step.
   ByteView outgoing(const Step& step) const { return state_.frames.whole(step.slot); }
   Bytes incoming(const Step& step) { return state_.frames.memory(step.slot); }
@@ -77,7 +82,8 @@ class Unit {
 
   UnitState state_;
   std::unique_ptr<DeviceParts> gpu_;  // set once a bucket was on a GPU
-  std::unique_ptr<const PartRunner> device_part_;
+  std::vector<bool> on_device_;       // by part
+  StepGroups groups_;
   Status trouble_;
 };
 

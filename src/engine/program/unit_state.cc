@@ -134,6 +134,12 @@ Status StepContext::seal(const FrameBody& body) const {
   return {};
 }
 
+void StepContext::keep_own(const Encoded& done) const {
+  chunk.own_bytes = done.bytes;
+  chunk.present = true;
+  unit.frames[step.own_slot] = {.bytes = kFrameHeaderBytes + done.bytes};
+}
+
 // Validates checksum and tag; the number, which must be new; the source, which must be the expected maker; and the
 // header, which must match this step. Each failure names the rank that must have caused it.
 Status StepContext::check(const EachPiece* each) const {

@@ -133,6 +133,8 @@ struct StepContext {
   // ---- Frames
   FrameHeader header(const FrameBody& body = {}) const;
   Status seal(const FrameBody& body) const;
+  // Records the own payload, which is in own_slot.
+  void keep_own(const Encoded& done) const;
   // Validates the received frame of a check step.
   Status check(const EachPiece* each = nullptr) const;
   // True if this step has to check the frame.

@@ -38,12 +38,17 @@ struct Job {
   std::vector<std::int64_t> ready_ns;   // by step: time at which it became ready, if traced
   std::size_t unfinished = 0;           // steps
   std::vector<std::size_t> left;        // unfinished steps by part
+  std::vector<std::size_t> missing;     // by group of steps (step_groups.h): steps that are not ready
   std::size_t over = 0;                 // parts at the front that are finished
   std::size_t begun_parts = 0;
   Arena card_frame;
   std::size_t card_bytes = 0;
   Labels labels;
 
+  // The steps that run together with a step.
+  std::span<const int> together(const int& s) const {
+    return unit == nullptr ? std::span(&s, 1) : unit->together(s);
+  }
   const Step& step(int s) const { return program->steps[static_cast<std::size_t>(s)]; }
 };
 

@@ -49,6 +49,9 @@ void Queue::begin(Job& job, Instant now) {
   job.unfinished = job.waits.size();
   job.over = job.begun_parts = 0;
   for (std::size_t p = 0; p < job.left.size(); ++p) job.left[p] = job.program->parts[p].steps;
+  job.missing.clear();
+  if (job.unit != nullptr)
+    for (const std::vector<int>& steps : job.unit->groups().steps) job.missing.push_back(steps.size());
   job.state = Job::State::kAwaitsCards;
   job.began = now;
   if (active_++ == 0) begun_ = 0;
@@ -89,13 +92,20 @@ std::size_t Queue::take(std::span<Task> out, int lanes) {
   std::size_t count = 0, weight = 0;
   while (count < most) {
     const Task next = compute_.first();
-    weight += next.what().weight;
+    const std::size_t own = Queue::weight(next);
+    weight += own;
     if (count > 0 && weight > kBatchWeight) break;
     compute_.remove(next);
-    weight_ -= next.what().weight;
+    weight_ -= own;
     out[count++] = next;
   }
   return count;
+}
+
+std::size_t Queue::weight(const Task& task) {
+  std::size_t all = 0;
+  for (const int step : task.job->together(task.step)) all += task.job->step(step).weight;
+  return all;
 }
 
 void Queue::enqueue(const Task& task) {
@@ -104,8 +114,11 @@ void Queue::enqueue(const Task& task) {
   if (kind == StepKind::kSend || kind == StepKind::kRecv) {
     post_.push(task);
   } else {
+    if (const int group = task.group();
+        group >= 0 && --task.job->missing[static_cast<std::size_t>(group)] > 0)
+      return;
     compute_.push(task);
-    weight_ += task.what().weight;
+    weight_ += weight(task);
     ++fresh_;
   }
 }

@@ -9,6 +9,7 @@
 //             before
 //   first     ready.h orders the ready steps, whichever became ready first
 //   several   light steps are taken several at a time, under one lock acquisition
+//   together  a group of steps (Job::together) becomes ready when all its steps are ready, and is one task
 //   steady    after add(), the rounds of a job allocate nothing
 #include <span>
 #include <vector>
@@ -49,8 +50,9 @@ class Queue {
   // A step has run, or its message has been sent or received. Returns true if it was the job's last step.
   bool finished(const Task& task);
 
+  static std::size_t weight(const Task& task);  // of all steps that run together
   // Takes the next compute steps: one, or several light ones, but at most one lane's share of the ready steps.
-  // Returns the number of steps stored in `out`.
+  // Returns the number of tasks stored in `out`.
   std::size_t take(std::span<Task> out, int lanes);
   Ready& post() { return post_; }         // sends and receives
   Fifo<Job*>& cards() { return cards_; }  // jobs whose card must be sent

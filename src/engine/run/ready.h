@@ -24,6 +24,7 @@ struct Task {
   Job* job = nullptr;
   int step = 0;
   const Step& what() const { return job->step(step); }
+  int group() const { return job->unit == nullptr ? -1 : job->unit->groups().at(step); }
 };
 
 class Ready {

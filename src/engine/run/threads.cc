@@ -213,7 +213,8 @@ bool Runner::run_some(Hold& hold, int lane) {
     failures_.accuse(status);
   } else {
     state_.queue.at(state_.trace_ns());
-    for (const Task& task : tasks) finish(task);
+    for (const Task& task : tasks)
+      for (const int step : task.job->together(task.step)) finish({task.job, step});
     hand_over(true);
   }
   return true;
@@ -223,7 +224,7 @@ Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
   std::int64_t begin = now_ns();
   for (const Task& task : tasks) {
     try {
-      TITHE_TRY(task.job->unit->run(task.what(), lane));
+      TITHE_TRY(task.job->unit->run(task.step, lane));
     } catch (const std::bad_alloc&) {
       const auto largest = std::ranges::max_element(task.job->unit->tensors(), {}, &TensorLayout::n);
       return {Code::kIo,
@@ -232,9 +233,17 @@ Status Runner::run(std::span<const Task> tasks, int lane, std::uint32_t round) {
                           state_.member.me, task.job->unit->tensors().size(), largest->key, largest->n),
               state_.member.me};
     }
+    // Each of the steps that ran together gets its share of the time, by weight.
     const std::int64_t end = now_ns();
-    state_.recorder.note(task, round, lane + 1, begin, end);
-    begin = end;
+    double left = static_cast<double>(Queue::weight(task));
+    for (const int step : task.job->together(task.step)) {
+      const double weight = task.job->step(step).weight;
+      const double share = weight < left ? weight / left : 1;
+      const std::int64_t next = begin + static_cast<std::int64_t>(share * static_cast<double>(end - begin));
+      state_.recorder.note({task.job, step}, round, lane + 1, begin, next);
+      begin = next;
+      left -= weight;
+    }
   }
   return {};
 }

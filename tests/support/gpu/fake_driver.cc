@@ -10,6 +10,45 @@
 
 using namespace tithe::fake;
 
+namespace {
+
+// Replaces GPU addresses in the words by addresses of the same memory that a kernel may access. Returns an error if
+// one is not of live memory.
+int translate(std::vector<std::uint64_t>& words, std::vector<std::uint64_t>& touches) {
+  for (std::uint64_t& word : words) {
+    if (is_pinned(pointer_of(word), 1)) return complain("a kernel's argument is an address of the host's");
+    const std::uint64_t at = gpu->memory.given(word);
+    if (!gpu->memory.is_within(at)) continue;
+    if (!gpu->memory.is_alive(at, 0))
+      return complain("a kernel's argument is an address without live memory");
+    touches.push_back(at);
+    word = handle_of(gpu->memory.behind(at));
+  }
+  return kOk;
+}
+
+// Runs a kernel; one with a table runs on a copy with translated addresses: the table is complete only now.
+int run_kernel(const OnCpu& kernel, std::vector<std::uint64_t> words, std::uint64_t blocks, unsigned order) {
+  if (kernel.call_bytes == 0) {
+    kernel.run(words.data(), blocks, order);
+    return kOk;
+  }
+  Batch batch = {};
+  std::memcpy(&batch, words.data(), sizeof batch);
+  const std::uint64_t calls = std::uint64_t{batch.tensors - 1} * batch.row + batch.rounds;
+  std::vector<std::uint64_t> table(calls * kernel.call_bytes / 8), none;
+  std::memcpy(table.data(), pointer_of(batch.calls), 8 * table.size());
+  if (const int error = translate(table, none); error != kOk) return error;
+  batch.calls = handle_of(table.data());
+  const auto* ends = static_cast<const std::uint64_t*>(pointer_of(batch.ends));
+  if (ends[batch.tensors - 1] != blocks)
+    return complain("a launch of more or fewer blocks than its table has");
+  kernel.run(&batch, blocks, order);
+  return kOk;
+}
+
+}  // namespace
+
 extern "C" {
 
 int cuInit(unsigned flags) {
@@ -159,22 +198,13 @@ int cuLaunchKernel(void* function, unsigned blocks, unsigned y, unsigned z, unsi
     return complain("a launch with another number of threads than the text has");
   std::vector<std::uint64_t> words(kernel->argument_bytes / 8 + 1), touches;
   std::memcpy(words.data(), arguments[0], kernel->argument_bytes);
-  for (std::uint64_t& word : words) {
-    if (is_pinned(pointer_of(word), 1)) return complain("a kernel's argument is an address of the host's");
-    const std::uint64_t at = gpu->memory.given(word);
-    if (!gpu->memory.is_within(at)) continue;
-    if (!gpu->memory.is_alive(at, 0))
-      return complain("a kernel's argument is an address without live memory");
-    touches.push_back(at);
-    word = handle_of(gpu->memory.behind(at));
-  }
+  if (const int error = translate(words, touches); error != kOk) return error;
   const auto order = static_cast<unsigned>(gpu->streams.draw(5));
   return add(
       stream,
       [kernel = kernel, words = std::move(words), blocks, order] {
         if (const int error = planned("kernel", true); error != kOk) return error;
-        kernel->run(words.data(), blocks, order);
-        return int{kOk};
+        return run_kernel(*kernel, words, blocks, order);
       },
       std::move(touches), module);
 }
@@ -239,6 +269,11 @@ const Control* fake_gpu() {
             const std::lock_guard lock(mutex);
             gpu->failures.clear();
           },
+      .calls_of = [](const char* function) -> std::uint64_t {
+        const std::lock_guard lock(mutex);
+        const auto found = gpu->calls_of.find(function);
+        return found == gpu->calls_of.end() ? 0 : found->second;
+      },
   };
   return &kControl;
 }

@@ -29,16 +29,17 @@ struct Control {
   void (*reset)(std::uint64_t seed);  // no live objects, no errors, no planned failures
   // The n-th call of a function from now on, the first being 1; "*": of any. Work: "kernel", "copy".
   void (*fail)(const char* function, unsigned nth, int error, bool for_good);
-  void (*set_version)(int version);           // 12090
-  void (*set_devices)(int count);             // 1 or 2; they share memory and streams
-  void (*set_memory)(std::uint64_t bytes);    // that the GPU has
-  std::uint64_t (*alive)();                   // pieces of memory, streams, events, modules
-  std::uint64_t (*calls)();                   // since reset
-  const char* (*problem)();                   // the first invalid call; "": none
-  void (*join)(const Outside* streams);       // until the process exits
-  std::uint8_t* (*behind)(std::uint64_t at);  // the host address of the memory at this GPU address
-  bool (*broken)();                           // the context
-  void (*forgive)();                          // clears planned failures; a corrupted context stays so
+  void (*set_version)(int version);                 // 12090
+  void (*set_devices)(int count);                   // 1 or 2; they share memory and streams
+  void (*set_memory)(std::uint64_t bytes);          // that the GPU has
+  std::uint64_t (*alive)();                         // pieces of memory, streams, events, modules
+  std::uint64_t (*calls)();                         // since reset
+  const char* (*problem)();                         // the first invalid call; "": none
+  void (*join)(const Outside* streams);             // until the process exits
+  std::uint8_t* (*behind)(std::uint64_t at);        // the host address of the memory at this GPU address
+  bool (*broken)();                                 // the context
+  void (*forgive)();                                // clears planned failures; a corrupted context stays so
+  std::uint64_t (*calls_of)(const char* function);  // since reset; cuLaunchKernel, ...
 };
 
 // A kernel in an object made by the fake compiler: the object's function NAME_on_cpu returns this
@@ -47,6 +48,13 @@ struct OnCpu {
   void (*run)(const void* arguments, std::uint64_t blocks, unsigned order);
   std::uint64_t argument_bytes;
   std::uint64_t threads;
+  std::uint64_t call_bytes;  // in the table of a batch; 0: the argument is not a batch
+};
+
+// The argument of a batch: a table in GPU memory (lang/runtime/prelude_cuda_bytes.h has the same struct).
+struct Batch {
+  std::uint64_t calls, ends;
+  std::uint32_t tensors, row, rounds, unused;
 };
 
 // The header of an object in the fake compiler's output.

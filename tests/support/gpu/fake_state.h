@@ -46,6 +46,7 @@ struct Gpu {
   std::map<std::uint64_t, std::pair<std::uint64_t, const OnCpu*>> functions;
   std::map<std::uint64_t, bool> made_streams;
   std::vector<Failure> failures;
+  std::map<std::string, std::uint64_t, std::less<>> calls_of;  // by function
   std::uint64_t next_handle = 0x1000, calls = 0, retained = 0;
   std::size_t has = std::size_t{1} << 30;
   int version = 12090, broken = kOk, devices = 1;
@@ -87,6 +88,7 @@ inline int planned(const char* function, bool work = false) {
 
 inline int begin(const char* function, bool needs_context = true) {
   ++gpu->calls;
+  ++gpu->calls_of[function];
   if (gpu->broken != kOk && needs_context) return gpu->broken;
   if (const int error = planned(function); error != kOk) return error;
   if (needs_context && (current.empty() || !is_context(current.back()) || gpu->retained == 0))
