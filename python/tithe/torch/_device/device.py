@@ -60,9 +60,9 @@ class PinnedCopy:
             self._memory = torch.empty(_bytes(buffer), dtype=torch.uint8, pin_memory=True)
         except RuntimeError as why:
             raise RuntimeError(
-                f"no pinned host memory for a bucket of {_bytes(buffer)} bytes on {buffer.device} ({why}): gradients "
-                "on an accelerator need as much pinned host memory as they are large. Let the process lock more "
-                "memory, or pin less elsewhere (DataLoader(pin_memory=True))"
+                f"no pinned host memory for {_bytes(buffer)} bytes on {buffer.device} ({why}): buckets and modules on "
+                "an accelerator need as much pinned host memory as they are large. Let the process lock more memory, "
+                "or pin less elsewhere (DataLoader(pin_memory=True))"
             ) from why
         self.take(buffer)
         self._filled = torch.Event(buffer.device)

@@ -96,6 +96,13 @@ class ShardedGroup(Group):
         """Returns the size of a weight in all-gathers."""
         return (self._inner.mp_policy.param_dtype or self._shards[0].sharded_param.dtype).itemsize
 
+    def pinned_bytes(self, world: int) -> tuple[int, int]:
+        """Returns the pinned host memory that an all-gather and a reduce-scatter of a group on an accelerator need."""
+        policy, own = self._inner.mp_policy, self._shards[0].sharded_param.dtype
+        reduced = policy.reduce_dtype or policy.param_dtype or own
+        values = sum(shard.padded_sharded_param_size.numel() for shard in self._shards)
+        return world * values * self.gathered_bytes(), values * (world * reduced.itemsize + own.itemsize)
+
     def weights_key(self, dtype: torch.dtype) -> str:
         return f"{WEIGHTS}.{DTYPES[dtype]}/{self.path}"
 
@@ -191,8 +198,8 @@ def sharded_groups(model: torch.nn.Module) -> list[ShardedGroup]:
     kinds = sorted({group.device.type for group in groups})
     if len(kinds) > 1:
         raise ValueError(
-            f"the model's modules are sharded on devices of {len(kinds)} types, {' and '.join(kinds)}: use one mesh for "
-            "all modules, or attach() to those of one mesh and leave the others to FSDP2"
+            f"the model's modules are sharded on devices of {len(kinds)} types, {' and '.join(kinds)}: use one mesh "
+            "for all modules, or attach() to those of one mesh and leave the others to FSDP2"
         )
     apart = {tuple(dist.get_process_group_ranks(group.process_group)) for group in groups}
     if len(apart) > 1:
