@@ -21,7 +21,7 @@ import tithe
 import tithe.torch
 from tithe.torch._sharded.groups import check_version
 
-STEPS, LAYERS, SIDE = 12, 6, 512
+STEPS, LAYERS, SIDE, BATCH = 10, 4, 256, 64
 NEAR = 0.05  # the largest relative difference of the last losses
 
 
@@ -102,7 +102,7 @@ def trained(
         state = tithe.torch.attach(network, codec=None if codec == "default" else codec, min_values=64, timeout=60.0)
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9)
     generator = torch.Generator().manual_seed(dist.get_rank())
-    given, wanted = (torch.randn(256, SIDE, generator=generator).to(device) for _ in range(2))
+    given, wanted = (torch.randn(BATCH, SIDE, generator=generator).to(device) for _ in range(2))
     seconds, loss = [], 0.0
     for _ in range(STEPS):
         begin = time.perf_counter()
