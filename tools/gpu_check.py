@@ -5,10 +5,10 @@
     PYTHONPATH=python python tools/gpu_check.py          the same in a tree that is set up and built
 
 Equality: the same gradients go through DDP and tithe on the device and on the CPU. Gradients and residuals must have
-the same bits, for each type and codec. Backward is kept busy, so that a missing wait changes the result. Times: a step
-of DDP with tithe and with the process group's own all-reduce, in turns; the ratio is the median over neighbouring
-steps. "in the hook" is the time per step for which the hook blocks backward's thread. It must not grow with the
-buckets' size.
+the same bits, for each type and codec. Backward is kept busy, so that a missing wait changes the result. Models of
+fully_shard() are compared with FSDP2 on the same device (gpu_check_sharded.py). Times: a step of DDP with tithe and
+with the process group's own all-reduce, in turns; the ratio is the median over neighbouring steps. "in the hook" is the
+time per step for which the hook blocks backward's thread. It must not grow with the buckets' size.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_check_sharded
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -189,6 +190,7 @@ def times(device: torch.device, groups: dict[str, dist.ProcessGroup], args: argp
 
 def rank_main(rank: int, args: argparse.Namespace, meeting: str, out: str) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // WORLD))
+    gpu_check_sharded.prepare()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if args.preload:
         importlib.import_module(args.preload).load()
@@ -204,9 +206,10 @@ def rank_main(rank: int, args: argparse.Namespace, meeting: str, out: str) -> No
     result: dict[str, Any] = {"gpus": gpus, "equality": [], "times": []}
     for name, group in groups.items():
         result["equality"] += equality(device, group, args, name == "nccl")
+    result["sharded"] = gpu_check_sharded.sharded(device)
     result["times"] = times(device, groups, args)
     everyone: list[Any] = [None] * WORLD
-    dist.all_gather_object(everyone, [row["ok"] for row in result["equality"]])
+    dist.all_gather_object(everyone, [row["ok"] for row in result["equality"] + result["sharded"]])
     result["ok"] = all(all(ranks) for ranks in everyone)
     if rank == 0:
         Path(out).write_text(json.dumps(result))
@@ -229,6 +232,7 @@ def show(result: dict[str, Any]) -> None:
             f"{r['dtype']:<6} {r['codec']:<20} {r['loss_scale']:>6g} {r['group']:<6} "
             f"{r['gradients_differ']:>16} {r['residuals_differ']:>16}  {'ok' if r['ok'] else 'WRONG'}"
         )
+    gpu_check_sharded.show(result["sharded"])
     print(f"\n{'step with':<28} {'median ms':>10} {'x faster':>9} {'in the hook':>11} {'bytes per rank':>15}")
     for r in result["times"]:
         ours = "" if r["hook_ms"] is None else f"{r['hook_ms']:>11.2f} {r['bytes_per_step']:>15,.0f}"

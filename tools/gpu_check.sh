@@ -7,7 +7,7 @@
 #       device      every program's kernels, compiled and compared with the interpreter's bits
 #       seam        memory, streams, events, copies: the promises of the tests' emulated driver, on the real driver
 #       session     sessions whose buckets are in GPU memory: laws, states, NaN, mixed ranks, against the host's bits
-#       torch       DDP with gradients in GPU memory against the CPU's bits, and step times
+#       torch       DDP with gradients in GPU memory against the CPU's bits, fully_shard against FSDP2's, step times
 #       sanitizer   compute-sanitizer's four tools on small kernels, if it is installed
 #       speed       kernels beside a copy within the GPU's memory
 #   tools/gpu_check.sh --packed DIR        builds nothing: uses the programs that tools/gpu_pack.sh packed, for all parts but torch

@@ -260,6 +260,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   at::Device getDeviceFromPtr(void* /*data*/) const override { return {kKind, 0}; }
+  void resizePrivateUse1Bytes(const c10::Storage& storage,
+                              std::size_t bytes) const override {  // keeps no values
+    const c10::DeviceGuard guard(storage.device());
+    const_cast<c10::Storage&>(storage).set_data_ptr_noswap(device_memory.allocate(bytes));
+    storage.set_nbytes(bytes);
+  }
 };
 
 // ---- operators

@@ -62,10 +62,24 @@ def load() -> None:
     module._lazy_init = lambda: None
     module.manual_seed_all = lambda seed: None
     module.get_amp_supported_dtype = lambda: []  # checkpoints read it
+    module.Stream = lambda priority=0: torch.Stream("standin", priority=priority)  # FSDP2 uses these four
+    module.Event = lambda: torch.Event("standin")
+    module.stream = _in_stream
+    module.current_stream = torch.accelerator.current_stream
     if "TITHE_CUDA" in os.environ:  # simulates CUDA streams too
         module.current_stream = lambda device: types.SimpleNamespace(cuda_stream=_loaded.standin_stream(device.index))
     torch._register_device_module("standin", module)
     dist.Backend.register_backend("standin", Staged.make, devices=["standin"])
+
+
+@contextlib.contextmanager
+def _in_stream(stream: torch.Stream):
+    before = torch.accelerator.current_stream(stream.device)
+    torch.accelerator.set_stream(stream)
+    try:
+        yield
+    finally:
+        torch.accelerator.set_stream(before)
 
 
 def delay(seconds: float, inner: float = 0.0) -> None:

@@ -126,6 +126,9 @@ def test_bits_and_times_on_a_stand_in(tmp_path):
     assert {row["codec"] for row in found["equality"]} == set(CODECS)
     assert {row["loss_scale"] for row in found["equality"]} == {1.0, 1000.0}
     assert all(row["ok"] for row in found["equality"])
+    sharded = {(row["weights"], row["codec"]): row for row in found["sharded"]}
+    assert len(sharded) == 4 and all(row["ok"] for row in sharded.values()), sharded
+    assert all((row["weights_differ"] == 0) == (codec == "fp32") for (_, codec), row in sharded.items())
     assert found["times"][0]["row"] == "gloo all-reduce" and len(found["times"]) > 3
     assert all(row["ms"] > 0 for row in found["times"])
 
@@ -137,6 +140,8 @@ def test_a_missing_wait_is_found(tmp_path):
                  "--out", str(tmp_path / "found.json"), path=f"{HERE}:{tmp_path}")  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT EQUAL" in done.stdout and "WRONG" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [row["codec"] for row in found["sharded"] if row["ok"]] == []
 
 
 def test_cpu_run_makes_no_claim_about_gpus(tmp_path):

@@ -19,11 +19,14 @@ accelerator may round differently.
 """
 
 import contextlib
+import functools
+import threading
 from collections.abc import Iterable, Iterator
 
 import torch
 
 _FIRST_TORCH = (2, 6)  # the first version with torch.accelerator
+_WHOLE = slice(None)
 
 
 def check_device(device: torch.device) -> None:
@@ -48,31 +51,40 @@ def cuda_stream(device: torch.device) -> int | None:
 
 
 class PinnedCopy:
-    """A bucket's copy in pinned host memory. All steps use the same copy until the bucket's layout changes."""
+    """The copy of a device's tensor in pinned host memory, `host`. Later tensors reuse the memory."""
 
     def __init__(self, buffer: torch.Tensor, stream: torch.Stream, side: torch.Stream) -> None:
         self.stream = stream  # for the copies
         self._side = side  # for all other device work of tithe's threads
         try:
-            self.host = torch.empty(buffer.numel(), dtype=buffer.dtype, pin_memory=True)
+            self._memory = torch.empty(_bytes(buffer), dtype=torch.uint8, pin_memory=True)
         except RuntimeError as why:
             raise RuntimeError(
-                f"no pinned host memory for a bucket of {buffer.numel() * buffer.element_size()} bytes on "
-                f"{buffer.device} ({why}): gradients on an accelerator need as much pinned host memory as they are "
-                "large. Let the process lock more memory, or pin less elsewhere (DataLoader(pin_memory=True))"
+                f"no pinned host memory for {_bytes(buffer)} bytes on {buffer.device} ({why}): buckets and modules on "
+                "an accelerator need as much pinned host memory as they are large. Let the process lock more memory, "
+                "or pin less elsewhere (DataLoader(pin_memory=True))"
             ) from why
+        self.take(buffer)
         self._filled = torch.Event(buffer.device)
         self._copied = torch.Event(buffer.device)
+
+    def take(self, buffer: torch.Tensor) -> None:
+        """Makes `host` a copy of that size and type, in the same memory."""
+        self.host = self._memory[: _bytes(buffer)].view(buffer.dtype)
+
+    def size(self) -> int:
+        return self._memory.numel()
 
     def fits(self, buffer: torch.Tensor, stream: torch.Stream) -> bool:
         return (buffer.numel(), buffer.dtype, stream) == (self.host.numel(), self.host.dtype, self.stream)
 
-    def start(self, buffer: torch.Tensor) -> None:
-        """Queues the copy to the host, after the work already queued on the calling thread's stream."""
+    def start(self, buffer: torch.Tensor, part: slice = _WHOLE) -> None:
+        """Queues the copy to the host, or that of a part, after the work already queued on the calling thread's
+        stream."""
         self._filled.record(torch.accelerator.current_stream(buffer.device))
         self.stream.wait_event(self._filled)
         with _current(self.stream):
-            self.host.copy_(buffer, non_blocking=True)
+            self.host[part].copy_(buffer[part], non_blocking=True)
         self._copied.record(self.stream)
 
     def wait(self) -> torch.Tensor:
@@ -102,12 +114,18 @@ class PinnedCopy:
         self._copied.synchronize()
 
 
+def _bytes(buffer: torch.Tensor) -> int:
+    return buffer.numel() * buffer.element_size()
+
+
 class PinnedPool:
-    """The pinned copies of a State, one per bucket, and its streams, two per device."""
+    """The pinned copies of a State, one per bucket or open collective, and its streams, two per device."""
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, tuple[torch.Stream, torch.Stream]] = {}
         self._copies: dict[int, PinnedCopy] = {}  # by the bucket's number
+        self._idle: list[PinnedCopy] = []  # given back
+        self._lock = threading.Lock()  # of _idle
 
     def start_copy(self, number: int, last: bool, buffer: torch.Tensor) -> PinnedCopy:
         """Queues a bucket's copy to the host. Called in the order of the buckets' numbers."""
@@ -122,6 +140,28 @@ class PinnedPool:
             for other in [n for n in self._copies if n > number]:
                 self._free(other)
         return copy
+
+    def borrow(self, tensor: torch.Tensor) -> PinnedCopy:
+        """Returns a copy for a tensor, until give_back().
+
+        Memory is pinned only if no idle copy is large enough, and then the largest idle copy is freed. So the pool
+        never has more copies than were borrowed at one time, none larger than the largest tensor.
+        """
+        with self._lock, torch.inference_mode(False):  # a copy made for an evaluation also serves training
+            self._idle.sort(key=PinnedCopy.size)
+            fits = [copy.size() >= _bytes(tensor) for copy in self._idle]
+            if True in fits:
+                copy = self._idle.pop(fits.index(True))
+                copy.take(tensor)
+                return copy
+            if self._idle:
+                self._idle.pop().synchronize()
+            return PinnedCopy(tensor, *self._streams_of(tensor.device))
+
+    def give_back(self, copy: PinnedCopy) -> None:
+        """Makes a copy idle. Copies that it has queued may be under way: they precede the next ones on its stream."""
+        with self._lock:
+            self._idle.append(copy)
 
     def side_stream(self, device: torch.device) -> torch.Stream:
         return self._streams_of(device)[1]
@@ -138,9 +178,10 @@ class PinnedPool:
 
     def close(self) -> None:
         """Frees all pinned memory, once no thread uses it."""
-        for number in list(self._copies):
+        idle, self._idle = self._idle, []
+        for free in [*(functools.partial(self._free, n) for n in self._copies), *(each.synchronize for each in idle)]:
             with contextlib.suppress(RuntimeError):  # the device failed, and the step has already reported that
-                self._free(number)
+                free()
 
 
 @contextlib.contextmanager

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replacements of FSDP2's collectives, for set_custom_reduce_scatter() and set_custom_all_gather().
 
-On the CPU FSDP2 calls both in the thread of forward and backward:
+FSDP2 calls both in the thread of forward and backward, on an accelerator with a stream of its own as the current one:
 
     all-gather      returns a Work. FSDP2 waits for it before it copies the weights out, so a prefetched module is
                     gathered while other modules compute
     reduce-scatter  FSDP2 does not wait, and processes the result: it casts, adds and calls hooks. If it does none of
                     these, the call returns at once, and a callback at the end of backward waits. As in FSDP2 itself,
                     set_reduce_scatter_max_input_buffers() limits the number of open reduce-scatters
+
+Waiting blocks the host until the round is over, and then the current stream until the result is in the device's memory.
+In the call the current stream is FSDP2's reduce-scatter stream, on which FSDP2 processes the result. In the callback it
+is the stream that called backward().
 """
 
 from __future__ import annotations

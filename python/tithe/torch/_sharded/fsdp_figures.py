@@ -70,11 +70,20 @@ def beginning(groups: list[ShardedGroup], session: _core.Session, codec: str, we
         f"{_weights_text(weights, values - by_difference, values)}, "
         f"{'without loss' if weights in LOSSLESS else 'with loss, from exact weights at their owners'}; "
         + (
-            f"{2 * by_difference:,} bytes of memory for the previous weights"
+            f"{2 * by_difference:,} bytes of host memory for the previous weights"
             if by_difference
             else "no memory beside the collective under way"
         )
+        + ("" if groups[0].device.type == "cpu" else f"; {_pinned_text(groups, session.world)}")
         + (f"; copies within fewer ranks (reshard_after_forward=<int>, {len(fewer)} modules) by FSDP2" if fewer else "")
+    )
+
+
+def _pinned_text(groups: list[ShardedGroup], world: int) -> str:
+    weights, gradients = (max(sizes) for sizes in zip(*(group.pinned_bytes(world) for group in groups), strict=True))
+    return (
+        f"on {groups[0].device} through about {2 * weights + gradients:,} bytes of pinned host memory, for the weights "
+        "of two modules and the gradients of one"
     )
 
 

@@ -11,11 +11,12 @@ import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 
 from tithe.torch._common.checks import DTYPES, some
+from tithe.torch._device.device import check_device
 from tithe.torch._sharded.groups import Group, _inner_groups, _private
 from tithe.torch._sharded.settings import WEIGHTS
 
 _OWN = ("mesh_info", "post_forward_mesh_info", "_all_gather_comm", "_reduce_scatter_comm", "post_backward", "comm_ctx",
-        "mp_policy")  # fmt: skip
+        "mp_policy", "device")  # fmt: skip
 
 
 class ShardedGroup(Group):
@@ -29,6 +30,10 @@ class ShardedGroup(Group):
     @property
     def process_group(self) -> dist.ProcessGroup:
         return self._inner.mesh_info.shard_process_group
+
+    @property
+    def device(self) -> torch.device:
+        return self._inner.device
 
     def check_alone(self) -> None:
         """ValueError, by name, for a group that tithe cannot synchronise."""
@@ -63,12 +68,15 @@ class ShardedGroup(Group):
                 "CPUOffloadPolicy() out of fully_shard(), or use a mesh with a replicate dimension "
                 "(docs/guide/python.md)"
             )
-        if self._inner.device.type != "cpu":
-            raise ValueError(
-                f"'{self.path}' is on {self._inner.device}, and tithe runs the collectives of fully_shard() over all "
-                'ranks on the CPU alone: use a mesh with a replicate dimension, init_device_mesh("cuda", (hosts, '
-                'ranks_per_host), mesh_dim_names=("replicate", "shard")), whose gradients attach() takes on a GPU'
-            )
+        if self.device.type != "cpu":
+            check_device(self.device)
+            try:
+                torch.empty(1, pin_memory=True)
+            except RuntimeError as why:
+                raise ValueError(
+                    f"'{self.path}' is on {self.device}, without pinned host memory ({why}), through which tithe "
+                    "copies weights and gradients: let the process lock more memory, or train on the CPU"
+                ) from why
         reduced = self._inner.mp_policy.reduce_dtype
         if reduced is not None and reduced not in DTYPES:
             raise ValueError(
@@ -87,6 +95,13 @@ class ShardedGroup(Group):
     def gathered_bytes(self) -> int:
         """Returns the size of a weight in all-gathers."""
         return (self._inner.mp_policy.param_dtype or self._shards[0].sharded_param.dtype).itemsize
+
+    def pinned_bytes(self, world: int) -> tuple[int, int]:
+        """Returns the pinned host memory that an all-gather and a reduce-scatter of a group on an accelerator need."""
+        policy, own = self._inner.mp_policy, self._shards[0].sharded_param.dtype
+        reduced = policy.reduce_dtype or policy.param_dtype or own
+        values = sum(shard.padded_sharded_param_size.numel() for shard in self._shards)
+        return world * values * self.gathered_bytes(), values * (world * reduced.itemsize + own.itemsize)
 
     def weights_key(self, dtype: torch.dtype) -> str:
         return f"{WEIGHTS}.{DTYPES[dtype]}/{self.path}"
@@ -180,6 +195,12 @@ def sharded_groups(model: torch.nn.Module) -> list[ShardedGroup]:
         group.check(None)
         group.check_alone()
         groups.append(group)
+    kinds = sorted({group.device.type for group in groups})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the model's modules are sharded on devices of {len(kinds)} types, {' and '.join(kinds)}: use one mesh "
+            "for all modules, or attach() to those of one mesh and leave the others to FSDP2"
+        )
     apart = {tuple(dist.get_process_group_ranks(group.process_group)) for group in groups}
     if len(apart) > 1:
         raise ValueError(

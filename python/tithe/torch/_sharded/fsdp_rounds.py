@@ -5,6 +5,12 @@ Each collective is a round: a thread starts it, waits for its result and commits
 round keeps its tensors until the commit, so one round per collective needs the memory of one module, not of the model.
 Reduce-scatters and all-gathers share the session. If ranks issue different collectives, they take part in the same
 round and get a `mismatch` error that names both, instead of waiting for each other.
+
+Tensors on an accelerator are copied through pinned host memory, on a stream of all-gathers and one of reduce-scatters:
+
+    caller          queues the copy to the host (Round._host)
+    round thread    waits for that copy (load), runs the round in host memory, queues the copy back (_copy_back)
+    wait()          returns when the copy back is queued, and makes the caller's current stream wait for it
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from tithe import _core
 from tithe._exchange import error
 from tithe._stats import by_tensor, plan_text, summed_up
 from tithe.torch._common.checks import some
+from tithe.torch._device.device import PinnedCopy, PinnedPool
 from tithe.torch._hook.round_thread import RoundThread
 from tithe.torch._hook.session_end import clear_frames, end_session, interrupted
 
@@ -35,9 +42,10 @@ _LOOK = 0.2  # seconds between two checks for Ctrl-C
 
 
 class Tally:
-    """Collectives, bytes and waiting time of one kind of collective."""
+    """Collectives, bytes, waiting time and pinned memory of one kind of collective."""
 
     def __init__(self) -> None:
+        self.pinned = PinnedPool()
         self.rounds = 0
         self.bytes_handed_over = 0
         self.bytes_sent = 0
@@ -51,6 +59,8 @@ class Round(dist.Work):
         super().__init__()
         self._rounds, self.tally, self.handed_over = rounds, tally, handed_over
         self._done = threading.Event()
+        self._copies: list[PinnedCopy] = []  # borrowed
+        self._returned: torch.Event | None = None  # the copy back to an accelerator
         self.error: BaseException | None = None
 
     def start(self, session: _core.Session) -> int:
@@ -61,6 +71,30 @@ class Round(dist.Work):
         """Returns the name of the collective, for errors."""
         return "a round"
 
+    def _host(self, tensor: torch.Tensor, filled: slice) -> torch.Tensor:
+        """Returns the tensor, or its copy in pinned host memory: the values `filled` are valid after load()."""
+        if tensor.is_cpu:
+            return tensor
+        copy = self._borrow(tensor)
+        copy.start(tensor, filled)
+        tensor.record_stream(copy.stream)  # the caller may delete it before the copy
+        return copy.host
+
+    def _borrow(self, tensor: torch.Tensor) -> PinnedCopy:
+        copy = self.tally.pinned.borrow(tensor)
+        self._copies.append(copy)
+        return copy
+
+    def load(self) -> None:
+        """Waits for values that are copied to the host."""
+        for copy in self._copies:
+            copy.wait()
+
+    def _copy_back(self, tensor: torch.Tensor) -> None:
+        """Queues the copy of the last borrowed copy to a tensor on an accelerator."""
+        self._copies[-1].copy_back(tensor.detach())  # here, since the caller may be in inference mode
+        self._returned = self._copies[-1].stream.record_event()
+
     def received(self) -> None:
         """Called after the exchange and before the commit."""
 
@@ -69,6 +103,8 @@ class Round(dist.Work):
 
     def end(self, error: BaseException | None) -> None:
         self.error = self.error or error
+        while self._copies:
+            self.tally.pinned.give_back(self._copies.pop())
         self._done.set()
 
     def hold(self, most: float = math.inf) -> None:
@@ -87,6 +123,8 @@ class Round(dist.Work):
         self.hold()
         if self.error is not None:
             raise self.error
+        if self._returned is not None:
+            torch.accelerator.current_stream(self._returned.device).wait_event(self._returned)
         return True
 
     def is_completed(self) -> bool:
@@ -98,9 +136,10 @@ class AllGatherRound(Round):
 
     def __init__(self, rounds: Rounds, key: str, output: torch.Tensor, world: int) -> None:
         super().__init__(rounds, rounds.gathers, output.numel() * output.element_size())
-        self._key, self._output = key, output.detach()
         part = output.numel() // world
-        self._bounds = [part * rank for rank in range(world + 1)]
+        self._key, self._bounds = key, [part * rank for rank in range(world + 1)]
+        self._given = output.detach()
+        self._output = self._host(self._given, slice(part * rounds.rank, part * (rounds.rank + 1)))
 
     def start(self, session: _core.Session) -> int:
         return session.all_gather([(self._key, self._output)], {self._key: self._bounds})
@@ -109,14 +148,17 @@ class AllGatherRound(Round):
         return f"the all-gather of {self._key}"
 
     def received(self) -> None:
-        self.end(None)
+        if self._output is not self._given:
+            self._copy_back(self._given)
+        self._done.set()
 
 
 class ReduceScatterRound(Round):
     """Sums the rows of `given`, a row per owner, into `output`, the row of this rank.
 
     A row holds a piece of each parameter. The session receives one tensor per parameter, so that the rules of choices=
-    and the blocks of a codec are those of single parameters. A copy makes the pieces of a parameter contiguous.
+    and the blocks of a codec are those of single parameters. A copy, on the device of the rows, makes the pieces of a
+    parameter contiguous.
     """
 
     def __init__(
@@ -131,16 +173,18 @@ class ReduceScatterRound(Round):
     ) -> None:
         super().__init__(rounds, rounds.scatters, given.numel() * given.element_size())
         world, self._rank = rounds.world, rounds.rank
-        flat = torch.empty_like(given)
-        self._tensors = list(flat.split([world * piece for piece in pieces]))
+        flat, sizes = torch.empty_like(given), [world * piece for piece in pieces]
+        rows = [tensor.view(world, -1) for tensor in flat.split(sizes)]
+        torch.split_with_sizes_copy(given.view(world, -1), pieces, dim=1, out=rows)
+        self._tensors = list(self._host(flat, slice(None)).split(sizes))
         self._parts = [tensor.view(world, -1) for tensor in self._tensors]
-        torch.split_with_sizes_copy(given.view(world, -1), pieces, dim=1, out=self._parts)
-        if before != 1.0:
-            flat.mul_(before)
         self._names, self._pieces = names, pieces
-        self._output, self._divisor = output.detach(), divisor
+        self._output, self._before, self._divisor = output.detach(), before, divisor
 
     def start(self, session: _core.Session) -> int:
+        if self._before != 1.0:
+            for tensor in self._tensors:
+                tensor.mul_(self._before)
         world = session.world
         bounds = {
             name: [piece * rank for rank in range(world + 1)]
@@ -152,10 +196,17 @@ class ReduceScatterRound(Round):
         return f"the reduce-scatter of {some(self._names)}"
 
     def committed(self) -> None:
-        for place, part in zip(self._output.split(self._pieces), self._parts, strict=True):
+        result = self._output
+        if not result.is_cpu:
+            copy = self._borrow(result)
+            copy.synchronize()  # an earlier result may be under way from the same memory
+            result = copy.host
+        for place, part in zip(result.split(self._pieces), self._parts, strict=True):
             place.copy_(part[self._rank])
         if self._divisor != 1:
-            self._output.div_(self._divisor)
+            result.div_(self._divisor)
+        if result is not self._output:
+            self._copy_back(self._output)
         self._tensors, self._parts = [], []
 
 
@@ -197,6 +248,8 @@ class Rounds(RoundThread):
             self._last = {of: of(self.session) for of in last}
             self.stop()
             self.decoders.shutdown()
+            for tally in (self.scatters, self.gathers):
+                tally.pinned.close()
 
 
 class _Mark(Round):
@@ -235,6 +288,7 @@ def _explained(failed: Exception, job: Round) -> Exception:
 def _run(session: _core.Session, job: Round) -> None:
     sent = session.stats()["bytes_sent"]
     with record_function("tithe::round"):
+        job.load()
         session.wait(job.start(session))
         job.received()
         session.commit()

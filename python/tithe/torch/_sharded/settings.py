@@ -28,7 +28,7 @@ _TAKEN = {
 }  # fmt: skip
 _CURES = {
     "average": "FSDP2 says for each reduce-scatter whether it sums or averages",
-    "device": "the collectives run on the CPU",
+    "device": "the codecs of these collectives run on the CPU",
     "process_group": "the model's mesh has it",
     "parameters": "they are the model's",
 }
