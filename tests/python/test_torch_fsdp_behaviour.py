@@ -128,7 +128,7 @@ def test_default_learns_like_fsdp2_and_reports_its_bytes():
     blocks = 2 * sum(p.numel() for p in Block(64).parameters())
     needs = "(delta needs 16 bits, as by MixedPrecisionPolicy(torch.bfloat16), and 4,096 weights per rank)"
     assert "gradients by eden:bits=4,scale=unbiased to their owners, no residual; weights by delta, and " in bf16
-    assert f"and {values - blocks:,} values by zip {needs}, without loss; {2 * blocks:,} bytes of memory" in bf16
+    assert f"and {values - blocks:,} values by zip {needs}, without loss; {2 * blocks:,} bytes of host memory" in bf16
     assert f"weights by zip {needs}, without loss; no memory beside" in fp32
     assert [r[5] for r in results[1:]] == [""], "rank 0 alone writes to the log"
 

@@ -50,6 +50,10 @@ def cuda_stream(device: torch.device) -> int | None:
     return None if current is None or torch.version.hip else getattr(current(device), "cuda_stream", None)
 
 
+def _bytes(buffer: torch.Tensor) -> int:
+    return buffer.numel() * buffer.element_size()
+
+
 class PinnedCopy:
     """The copy of a device's tensor in pinned host memory, `host`. Later tensors reuse the memory."""
 
@@ -112,10 +116,6 @@ class PinnedCopy:
     def synchronize(self) -> None:
         """Waits until no copy uses the pinned memory."""
         self._copied.synchronize()
-
-
-def _bytes(buffer: torch.Tensor) -> int:
-    return buffer.numel() * buffer.element_size()
 
 
 class PinnedPool:
