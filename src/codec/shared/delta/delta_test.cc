@@ -9,6 +9,7 @@
 #include <numbers>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/rng.h"
 #include "codec/shared/delta/delta_passes.h"
 #include "codec/shared/floats/bf16_format.h"
@@ -172,6 +173,14 @@ TEST(Delta, WordsRoundTripAnyBytes) {
     ASSERT_EQ(*got, bytes);
     EXPECT_TRUE(std::equal(payload.begin(), payload.end(), room.begin()));
   }
+  // A group with every exponent but one, 255 among them.
+  std::vector<std::uint8_t> all(4 * 255), back(all.size());
+  for (std::uint32_t k = 0; k < 255; ++k) wire::put(&all[4 * k], (k < 17 ? k : k + 1) << 23 | 1U << 31);
+  std::vector<float> packed(words(all.size()));
+  pack(all, packed);
+  EXPECT_TRUE(std::ranges::all_of(packed, [](float v) { return std::isfinite(v); }));
+  ASSERT_TRUE(unpack(packed, back).ok());
+  EXPECT_EQ(back, all);
   std::vector<std::uint8_t> room(10);
   EXPECT_FALSE(unpack(std::vector<float>{1}, room).ok());
   EXPECT_FALSE(unpack(std::vector<float>(8, 0.0F), room).ok());
